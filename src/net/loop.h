@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One event loop of one thread, and what everything on it shares: libuv loop, clock reading, a read buffer that all
+ * streams of the loop read into, kept arena chunks, random numbers.
+ * Thread: everything of a loop belongs to the thread that runs it; the one exception is net_loop_post.
+ */
+#ifndef ROLTER_NET_LOOP_H
+#define ROLTER_NET_LOOP_H
+
+#include <uv.h>
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "base/rng.h"
+
+enum { NET_READ_BYTES = 65536 };
+
+struct net_loop {
+    uv_loop_t uv;
+    unsigned index; /* worker number, 0-based; other threads use numbers behind the workers' */
+    struct arena_pool chunks;
+    struct rng rng;
+    char *read_buf;  /* NET_READ_BYTES; contents live during one read callback */
+    char *plain_buf; /* the same for decrypted bytes */
+    uv_async_t wake;
+    uv_mutex_t post_lock;
+    struct list posted;
+    void *user; /* the worker object that runs on this loop */
+};
+
+/* Initialises in place. Errors: a negative libuv code. */
+int net_loop_init(struct net_loop *l, unsigned index);
+/* Runs until net_loop_stop or nothing is left to do. */
+void net_loop_run(struct net_loop *l);
+void net_loop_stop(struct net_loop *l);
+/* All handles must be closed by their owners; runs the loop until their close callbacks are done. */
+void net_loop_fini(struct net_loop *l);
+
+/* Milliseconds and microseconds of the loop's clock (monotonic; read once per turn, so equal within a callback). */
+uint64_t net_now_ms(const struct net_loop *l);
+/* Reads the clock anew: for time to first token and the like. */
+uint64_t net_now_us(const struct net_loop *l);
+
+/* A call that another thread asks this loop to make. The caller owns the memory until <fn> has run. */
+struct net_post {
+    struct list node;
+    void (*fn)(struct net_post *p, struct net_loop *l);
+};
+/* Safe from any thread; <fn> runs soon on the loop's thread, in order of posting. */
+void net_loop_post(struct net_loop *l, struct net_post *p);
+
+#endif
