@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 
+#include "base/check.h"
 #include "base/span.h"
 
 struct arena_chunk;
