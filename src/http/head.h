@@ -102,9 +102,10 @@ struct http_head {
     bool keep_alive; /* what version and Connection say */
     bool expect_continue;
     unsigned n_fields;
-    struct http_field fields[HTTP_FIELDS_MAX];
     size_t bytes; /* length of the head with its empty line */
     int16_t by_id[HTTP_F_COUNT]; /* index of the first field with this id, or -1 */
+    /* Last, so that a copy may end behind the n_fields that exist: never copy a head by assignment. */
+    struct http_field fields[HTTP_FIELDS_MAX];
 };
 
 enum http_result { HTTP_DONE, HTTP_MORE, HTTP_BAD };
