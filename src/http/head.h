@@ -9,6 +9,8 @@
 #ifndef ROLTER_HTTP_HEAD_H
 #define ROLTER_HTTP_HEAD_H
 
+#include <assert.h>
+
 #include "base/check.h"
 #include "base/span.h"
 
@@ -68,6 +70,7 @@ enum http_reject {
     HTTP_REJECT_LENGTH,        /* not a number, doubled (even if equal), a list, overflow */
     HTTP_REJECT_BOTH_LENGTHS,
     HTTP_REJECT_CODING,        /* 501: transfer coding other than chunked */
+    HTTP_REJECT_CODING_LIST,   /* chunked twice, or an empty list */
     HTTP_REJECT_TE_10,         /* transfer-encoding in HTTP/1.0 */
     HTTP_REJECT_TOO_LARGE,     /* 431: bytes */
     HTTP_REJECT_TOO_MANY,      /* 431: fields */
