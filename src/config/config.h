@@ -35,7 +35,6 @@ struct settings *config_load(const char *path, bool may_be_absent, const struct 
 /* The same from text, for tests and the fuzzer; <name> stands in the messages. */
 struct settings *config_parse(struct span text, const char *name, const struct config_overrides *o,
                               struct config_report *r);
-void settings_free(struct settings *s);
 
 /* The effective configuration as TOML: every key with its value, secrets masked. Reading it back (masked secrets
  * replaced) gives the same settings. */

@@ -226,4 +226,7 @@ struct settings {
     unsigned n_model_prices;
 };
 
+/* Frees the arena and all that hangs on it. */
+void settings_free(struct settings *s);
+
 #endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/plan.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "gateway/plan_parts.h"
+
+static void build_egress(struct plan *p)
+{
+    const struct egress_settings *e = &p->settings->egress;
+    p->egress = (struct net_egress){
+        .block_link_local = e->block_link_local,
+        .block_loopback = e->block_loopback,
+        .block_private = e->block_private,
+        .allow_hosts = e->allow_hosts.item,
+        .n_allow_hosts = e->allow_hosts.n,
+    };
+}
+
+static void build_client(struct plan *p)
+{
+    static char present = 1;
+    const struct client_settings *c = &p->settings->client;
+    struct arena *a = &p->settings->arena;
+    map_init(&p->forwarded);
+    for (unsigned i = 0; i < c->forwarded_headers.n; i++) {
+        struct span name = arena_dup(a, span_str(c->forwarded_headers.item[i]));
+        for (size_t k = 0; k < name.n; k++)
+            if (name.p[k] >= 'A' && name.p[k] <= 'Z')
+                ((char *)name.p)[k] |= 0x20;
+        map_put(&p->forwarded, name, &present);
+    }
+    struct buf lines;
+    buf_init(&lines, 65536);
+    for (unsigned i = 0; i < c->injected_headers.n; i++) {
+        const struct json_member *m = &c->injected_headers.item[i];
+        /* The value is a JSON string; the schema has refused what may not stand in a field. */
+        struct span v = m->value;
+        if (v.n >= 2 && v.p[0] == '"')
+            v = span_of(v.p + 1, v.n - 2);
+        buf_printf(&lines, "%.*s: %.*s\r\n", SPAN_FMT(m->name), SPAN_FMT(v));
+    }
+    p->injected = arena_dup(a, buf_view(&lines));
+    buf_fini(&lines);
+}
+
+static void build_prices(struct plan *p)
+{
+    map_init(&p->price_by_model);
+    for (unsigned i = 0; i < p->settings->n_model_prices; i++) {
+        struct model_price_settings *m = &p->settings->model_prices[i];
+        map_put(&p->price_by_model, span_str(m->model), m);
+    }
+}
+
+struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous, uint64_t now_ms)
+{
+    struct plan *p = MEM_NEW(struct plan);
+    atomic_init(&p->refs, 1);
+    p->version = previous ? previous->version + 1 : 1;
+    p->settings = settings;
+    p->fleet = fleet;
+    p->reliability = (struct reliability){
+        .cooldown_base_ms = settings->cooldown.base_secs * 1000,
+        .cooldown_max_ms = settings->cooldown.max_secs * 1000,
+        .breaker_enabled = settings->breaker.enabled,
+        .breaker_failures = settings->breaker.failure_threshold,
+        .breaker_open_ms = settings->breaker.open_secs * 1000,
+    };
+    build_egress(p);
+    build_client(p);
+    build_prices(p);
+    plan_build_providers(p);
+    plan_build_routes(p, previous);
+    plan_build_keys(p);
+    fleet_sweep(fleet, now_ms);
+    return p;
+}
+
+struct plan *plan_ref(struct plan *p)
+{
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+void plan_unref(struct plan *p)
+{
+    if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    uint64_t now_ms = clock_mono_ms();
+    plan_free_keys(p);
+    plan_free_routes(p, now_ms);
+    plan_free_providers(p, now_ms);
+    map_fini(&p->forwarded);
+    map_fini(&p->price_by_model);
+    settings_free(p->settings);
+    free(p);
+}
+
+static double rate_of(const struct plan *p, const char *currency)
+{
+    const struct currency_settings *c = &p->settings->currency;
+    if (!currency || strcmp(currency, c->base) == 0)
+        return 1;
+    for (unsigned i = 0; i < c->rates.n; i++)
+        if (span_eq(c->rates.item[i].name, span_str(currency))) {
+            char text[64];
+            struct span v = c->rates.item[i].value;
+            size_t n = v.n < sizeof text - 1 ? v.n : sizeof text - 1;
+            memcpy(text, v.p, n);
+            text[n] = 0;
+            double r = strtod(text, NULL);
+            return r > 0 ? r : 1;
+        }
+    return 1;
+}
+
+bool plan_cost(const struct plan *p, const char *upstream_model, const char *public_model, uint64_t prompt,
+               uint64_t cached, uint64_t completion, double *ret)
+{
+    const struct model_price_settings *m = map_get(&p->price_by_model, span_str(upstream_model));
+    if (!m)
+        m = map_get(&p->price_by_model, span_str(public_model));
+    if (!m)
+        return false;
+    double cached_price = m->cached_input_per_mtok >= 0 ? m->cached_input_per_mtok : m->input_per_mtok;
+    if (cached > prompt)
+        cached = prompt;
+    double cost = ((double)(prompt - cached) * m->input_per_mtok + (double)cached * cached_price +
+                   (double)completion * m->output_per_mtok) /
+                  1e6;
+    *ret = cost / rate_of(p, m->currency);
+    return true;
+}

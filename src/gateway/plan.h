@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan: a configuration made ready for requests. Immutable after plan_build; each request holds a reference from
+ * admission to its end, so it keeps the configuration that it started with (G8). What is learnt (loads, health,
+ * breakers, balancer state) hangs on the fleet and on balancers that the next plan takes over by identity.
+ *
+ * Threads: plans are read by all workers; references are atomic; plan_build and the last plan_unref may happen on any
+ * thread.
+ */
+#ifndef ROLTER_GATEWAY_PLAN_H
+#define ROLTER_GATEWAY_PLAN_H
+
+#include <stdatomic.h>
+
+#include "balance/balance.h"
+#include "base/map.h"
+#include "fleet/fleet.h"
+#include "gateway/settings.h"
+#include "net/exchange.h"
+#include "net/origin.h"
+#include "observe/metrics.h"
+
+enum auth_style { AUTH_BEARER, AUTH_X_API_KEY, AUTH_API_KEY };
+
+struct plan_provider {
+    const struct provider_settings_file *settings;
+    struct provider *state;
+    struct net_origin origin;
+    unsigned index; /* position in plan->providers, the bit of a key's provider set */
+    enum auth_style auth;
+    bool strip_v1; /* the base path already carries the version */
+    char **keys;   /* resolved upstream keys, may be empty */
+    unsigned n_keys;
+    struct plan_pool *direct; /* the pool of "provider/model" requests: one target, any model */
+    metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy;
+    metric_series_t m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
+};
+
+struct plan_target {
+    struct plan_provider *provider;
+    struct target *state;
+    const char *model; /* upstream model; NULL in a direct pool: what the client asked for behind "provider/" */
+    struct span model_json; /* the same as JSON text with quotes */
+    metric_series_t m_ok, m_error;
+};
+
+struct plan_pool {
+    struct balancer *balancer;
+    struct plan_target *targets;
+    unsigned n;
+};
+
+struct plan_variant {
+    const char *name;
+    unsigned weight;
+    struct plan_pool pool;
+    struct json_members params; /* the route's, overridden by the variant's (R25) */
+    metric_series_t m_requests;
+};
+
+/* State of a route that outlives a reload, found by the route's name. */
+struct route_state {
+    _Atomic uint64_t variant_ticket;
+    _Atomic unsigned refs;
+};
+
+struct plan_route {
+    const char *model;
+    const struct route_settings *settings; /* NULL for direct pools */
+    struct route_state *state;
+    struct plan_pool pool; /* unused when there are variants */
+    struct plan_variant *variants;
+    unsigned n_variants;
+    unsigned *variant_order; /* schedule of variant indexes by weight */
+    unsigned n_variant_order;
+    struct json_members params;
+    metric_series_t m_latency, m_ttft, m_responses[6] /* by status class */, m_picks[PICK_REASON_COUNT];
+    metric_series_t m_tokens[4];
+};
+
+struct plan_key {
+    uint8_t digest[32]; /* SHA-256 of pepper, 0x1F, key (reference 1.5) */
+    char id[17];        /* first 16 hexadecimal digits of the digest */
+    const char *name;
+    struct map models;  /* allowed public names; empty = all */
+    bool all_models, all_providers;
+    uint64_t *providers; /* bit set over plan->providers */
+    bool disabled;
+    int64_t expires_at_ms;
+};
+
+struct plan {
+    _Atomic unsigned refs;
+    uint64_t version;
+    struct settings *settings; /* owned */
+    struct fleet *fleet;
+    struct plan_provider *providers;
+    unsigned n_providers;
+    struct map provider_by_slug;
+    struct plan_route *routes;
+    unsigned n_routes;
+    struct map route_by_model;
+    struct plan_route *direct_routes; /* one a provider: names and metrics of "provider/model" requests */
+    struct plan_key *keys;
+    unsigned n_keys;
+    struct map key_by_digest;
+    bool open; /* no key is asked for */
+    struct reliability reliability;
+    struct net_egress egress;
+    struct map forwarded; /* extra request headers that go up, lower case */
+    struct span injected; /* header lines that are added to every upstream request */
+    struct map price_by_model; /* struct model_price_settings */
+};
+
+/* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */
+void plan_refresh_gauges(const struct plan *p);
+
+/* Takes <settings> over (also on failure). <previous> may be NULL. Never fails on what config_load accepted. */
+struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous, uint64_t now_ms);
+struct plan *plan_ref(struct plan *p);
+void plan_unref(struct plan *p);
+
+/* Digest of a presented key: SHA-256 over pepper, 0x1F, key. */
+void plan_key_digest(const char *pepper, struct span key, uint8_t ret[32]);
+/* NULL when unknown. Whether it is disabled or expired is the caller's question. */
+const struct plan_key *plan_find_key(const struct plan *p, struct span key);
+bool plan_key_is_valid(const struct plan_key *k, int64_t wall_ms);
+/* <key> NULL (open gateway) may use everything. */
+bool plan_key_allows_model(const struct plan_key *k, struct span model);
+bool plan_key_allows_provider(const struct plan_key *k, const struct plan_provider *p);
+
+/* Route by exact public name, else "slug/model": then *ret_upstream_model is the part behind the slash. */
+struct plan_route *plan_find_route(const struct plan *p, struct span model, struct span *ret_upstream_model);
+
+/* Cost in the base currency; false when the model has no price. */
+bool plan_cost(const struct plan *p, const char *upstream_model, const char *public_model, uint64_t prompt,
+               uint64_t cached, uint64_t completion, double *ret);
+
+#endif

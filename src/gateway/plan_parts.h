@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of plan_build and of freeing a plan; used by plan*.c only.
+ */
+#ifndef ROLTER_GATEWAY_PLAN_PARTS_H
+#define ROLTER_GATEWAY_PLAN_PARTS_H
+
+#include "gateway/plan.h"
+
+void plan_build_keys(struct plan *p);
+void plan_free_keys(struct plan *p);
+void plan_build_providers(struct plan *p);
+void plan_free_providers(struct plan *p, uint64_t now_ms);
+void plan_build_routes(struct plan *p, struct plan *previous);
+void plan_free_routes(struct plan *p, uint64_t now_ms);
+void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
+                    const struct target_settings *targets, unsigned n, const char *public_model,
+                    const struct plan_pool *previous);
+void plan_pool_fini(struct plan *p, struct plan_pool *pool, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "gateway/plan_parts.h"
+
+static bool ends_in_v1(const char *base_path)
+{
+    size_t n = strlen(base_path);
+    return n >= 3 && strcmp(base_path + n - 3, "/v1") == 0;
+}
+
+static const char *env_value(const char *name)
+{
+    const char *v = name ? getenv(name) : NULL;
+    return v && *v ? v : NULL;
+}
+
+/* The upstream keys that resolve, with their weights; a list beats the single pair (reference 1.2). */
+static void resolve_keys(struct plan_provider *p, unsigned **ret_weights)
+{
+    const struct provider_settings_file *s = p->settings;
+    p->keys = mem_array(s->n_api_keys + 1, sizeof *p->keys);
+    unsigned *weights = mem_array(s->n_api_keys + 1, sizeof *weights);
+    for (unsigned i = 0; i < s->n_api_keys; i++) {
+        const char *key = s->api_keys[i].key ? s->api_keys[i].key : env_value(s->api_keys[i].env);
+        if (!key)
+            continue;
+        weights[p->n_keys] = s->api_keys[i].weight ? s->api_keys[i].weight : 1;
+        p->keys[p->n_keys++] = mem_strdup(key);
+    }
+    if (s->n_api_keys == 0) {
+        const char *key = s->api_key ? s->api_key : env_value(s->api_key_env);
+        if (key) {
+            weights[0] = 1;
+            p->keys[p->n_keys++] = mem_strdup(key);
+        }
+    }
+    *ret_weights = weights;
+}
+
+static void configure(struct plan *p, struct plan_provider *pp, const unsigned *weights)
+{
+    const struct settings *s = p->settings;
+    struct provider_settings ps = {
+        .queue_workers = s->queue.enabled ? s->queue.workers : 0,
+        .queue_capacity = s->queue.capacity,
+        .health_failures_down = s->health.consecutive_failure_threshold,
+        .health_successes_up = s->health.recovery_success_threshold,
+        .engine_fresh_ms = s->metrics_scrape.enabled ? s->metrics_scrape.interval_secs * 3000 : 0,
+        .key_weights = weights,
+        .n_keys = pp->n_keys,
+    };
+    provider_configure(pp->state, &ps);
+}
+
+static void build_provider(struct plan *p, struct plan_provider *pp)
+{
+    const struct provider_settings_file *s = pp->settings;
+    const char *why;
+    CHECK_MSG(origin_parse(span_str(s->api_base), &pp->origin, &why), "the configuration reader checked this");
+    const struct strings *roots = s->ca_bundles.n ? &s->ca_bundles : &p->settings->ca_bundles;
+    pp->origin.ca_bundles = roots->item;
+    pp->origin.n_ca_bundles = roots->n;
+    pp->origin.verify = !s->insecure_tls;
+    pp->origin.egress = &p->egress;
+    origin_seal(&pp->origin);
+    pp->strip_v1 = ends_in_v1(pp->origin.base_path) ||
+                   ((s->kind == KIND_HOSTED || s->kind == KIND_OPENROUTER) && pp->origin.base_path[0] != 0);
+    pp->auth = s->kind == KIND_ANTHROPIC      ? AUTH_X_API_KEY
+               : s->kind == KIND_AZURE_OPENAI ? AUTH_API_KEY
+                                              : AUTH_BEARER;
+    pp->state = fleet_provider_get(p->fleet, s->name);
+    unsigned *weights;
+    resolve_keys(pp, &weights);
+    configure(p, pp, weights);
+    free(weights);
+    pp->m_queue_wait = metric_series(M_QUEUE_WAIT, s->name, NULL, NULL);
+    pp->m_in_flight = metric_series(M_INFLIGHT, s->name, NULL, NULL);
+    pp->m_queued = metric_series(M_QUEUE_DEPTH, s->name, NULL, NULL);
+    pp->m_healthy = metric_series(M_PROVIDER_HEALTHY, s->name, NULL, NULL);
+    for (int f = 0; f < EXCHANGE_FAIL_COUNT; f++)
+        pp->m_errors[f] = metric_series(M_UPSTREAM_ERRORS, s->name, exchange_fail_name((enum exchange_fail)f), NULL);
+    pp->m_errors[EXCHANGE_FAIL_COUNT] = metric_series(M_UPSTREAM_ERRORS, s->name, "status", NULL);
+}
+
+void plan_build_providers(struct plan *p)
+{
+    p->n_providers = p->settings->n_providers;
+    p->providers = mem_array(p->n_providers, sizeof *p->providers);
+    map_init(&p->provider_by_slug);
+    for (unsigned i = 0; i < p->n_providers; i++) {
+        struct plan_provider *pp = &p->providers[i];
+        pp->settings = &p->settings->providers[i];
+        pp->index = i;
+        build_provider(p, pp);
+        const char *slug = pp->settings->slug ? pp->settings->slug : pp->settings->name;
+        map_put(&p->provider_by_slug, span_str(slug), pp);
+    }
+}
+
+void plan_refresh_gauges(const struct plan *p)
+{
+    for (unsigned i = 0; i < p->n_providers; i++) {
+        const struct plan_provider *pp = &p->providers[i];
+        metric_set(pp->m_in_flight, provider_in_flight(pp->state));
+        metric_set(pp->m_queued, provider_queued(pp->state));
+        metric_set(pp->m_healthy, provider_is_healthy(pp->state) ? 1 : 0);
+    }
+}
+
+void plan_free_providers(struct plan *p, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < p->n_providers; i++) {
+        struct plan_provider *pp = &p->providers[i];
+        /* A provider that stays is set anew at the next scrape. */
+        metric_set(pp->m_in_flight, provider_in_flight(pp->state));
+        metric_set(pp->m_queued, provider_queued(pp->state));
+        for (unsigned k = 0; k < pp->n_keys; k++) {
+            explicit_bzero(pp->keys[k], strlen(pp->keys[k]));
+            free(pp->keys[k]);
+        }
+        free(pp->keys);
+        origin_fini(&pp->origin);
+        fleet_provider_put(p->fleet, pp->state, now_ms);
+    }
+    free(p->providers);
+    map_fini(&p->provider_by_slug);
+}
