@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Edits of a JSON object's members in place: the new text is the old text with a few ranges replaced; bytes that
- * are not edited stay as they were, white space included.
- * Thread: one owner. Memory: the arena.
+ * Edits of a JSON object's members in place: the new text is the old text with a few ranges replaced; bytes
+ * that are not edited stay as they were, white space included. Thread: one owner. Memory: the arena.
  */
 #ifndef ROLTER_JSON_EDIT_H
 #define ROLTER_JSON_EDIT_H
@@ -26,8 +25,8 @@ struct json_edits {
 };
 
 void json_edits_init(struct json_edits *e, const struct json_doc *d, struct arena *a);
-/* Sets member <name> of the root object to the JSON text <value>; every duplicate of the name gets it. Appended at
- * the end of the object when absent. <value> and <name> (unescaped) are copied. */
+/* Sets member <name> of the root object to the JSON text <value>; every duplicate of the name gets it.
+ * Appended at the end of the object when absent. <value> and <name> (unescaped) are copied. */
 void json_edits_set(struct json_edits *e, struct span name, struct span value);
 /* Takes the member (and all its duplicates) out of the root object, with the comma that it leaves over. */
 void json_edits_remove(struct json_edits *e, struct span name);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON reader: one pass over a text builds an index of slices in an arena. Nothing is copied or converted: strings
- * stay escaped in the text, numbers stay text, until somebody asks. The text must live as long as the document.
+ * JSON reader: one pass over a text builds an index of slices in an arena. Nothing is copied or converted:
+ * strings stay escaped in the text, numbers stay text, until somebody asks. The text must live as long as the
+ * document.
  *
- * Strict RFC 8259: UTF-8 is checked, one value and nothing but white space after it, no trailing commas, comments,
- * NaN. Depth, node count and size are bounded. A lone surrogate escape (\ud800) and a duplicate member are legal
- * JSON; they are noted in `odd` because some readers (the cache key) must not trust such a text.
+ * Strict RFC 8259: UTF-8 is checked, one value and nothing but white space after it, no trailing commas,
+ * comments, NaN. Depth, node count and size are bounded. A lone surrogate escape (\ud800) and a duplicate
+ * member are legal JSON; they are noted in `odd` because some readers (the cache key) must not trust such a
+ * text.
  *
- * Nodes stand in document order: an object's children are name, value, name, value...; `end` is the index behind
- * the whole subtree, so the next sibling of node i is node[i].end. Complexity: O(bytes), no recursion.
+ * Nodes stand in document order: an object's children are name, value, name, value...; `end` is the index
+ * behind the whole subtree, so the next sibling of node i is node[i].end. Complexity: O(bytes), no recursion.
  * Thread: a finished document is read-only and may be shared.
  */
 #ifndef ROLTER_JSON_JSON_H
@@ -57,8 +59,8 @@ struct json_fault {
     const char *what; /* static text: "expected ',' or '}'" */
 };
 
-/* False with *ret_fault set (and *ret untouched) when <text> is not one JSON value within the limits; texts of
- * 4 GiB and more are refused. <limits> may be NULL. */
+/* False with *ret_fault set (and *ret untouched) when <text> is not one JSON value within the limits; texts
+ * of 4 GiB and more are refused. <limits> may be NULL. */
 bool json_parse(struct arena *a, struct span text, const struct json_limits *limits, struct json_doc *ret,
                 struct json_fault *ret_fault) MUST_CHECK;
 
@@ -72,24 +74,28 @@ unsigned json_count_name(const struct json_doc *d, uint32_t obj, const char *nam
 bool json_is(const struct json_doc *d, uint32_t i, enum json_type type);
 
 /* Iteration. Arrays: for (i = json_first(d, a); i != JSON_NODE_NONE; i = json_next(d, a, i)).
- * Objects: the same gives the NAME nodes; the value of name node i is node i + 1, and json_next steps over it. */
+ * Objects: the same gives the NAME nodes; the value of name node i is node i + 1, and json_next steps over
+ * it. */
 uint32_t json_first(const struct json_doc *d, uint32_t container);
 uint32_t json_next(const struct json_doc *d, uint32_t container, uint32_t i);
 
 /* The node's bytes in the text (strings with quotes). */
 struct span json_raw(const struct json_doc *d, uint32_t i);
-/* A string's content; unescaped into the arena when it has escapes, else a slice of the text. A lone surrogate
- * becomes U+FFFD. SPAN_NONE for other nodes. */
+/* A string's content; unescaped into the arena when it has escapes, else a slice of the text. A lone
+ * surrogate becomes U+FFFD. SPAN_NONE for other nodes. */
 struct span json_string(const struct json_doc *d, uint32_t i, struct arena *a);
 /* Compares a string node's content (after unescaping) with <s>. No allocation. */
 bool json_string_eq(const struct json_doc *d, uint32_t i, struct span s);
 /* Streams a string's unescaped content piece by piece to <put>; no allocation. */
-void json_string_each(const struct json_doc *d, uint32_t i, void (*put)(void *arg, const char *p, size_t n), void *arg);
+void json_string_each(const struct json_doc *d, uint32_t i, void (*put)(void *arg, const char *p, size_t n),
+                      void *arg);
 /* Integer without fraction or exponent, in range. */
 bool json_u64(const struct json_doc *d, uint32_t i, uint64_t *ret);
 bool json_double(const struct json_doc *d, uint32_t i, double *ret);
 
-/* Streams a node as compact JSON (insignificant white space gone, everything else as written). No allocation. */
-void json_compact_each(const struct json_doc *d, uint32_t i, void (*put)(void *arg, const char *p, size_t n), void *arg);
+/* Streams a node as compact JSON (insignificant white space gone, everything else as written). No allocation.
+ */
+void json_compact_each(const struct json_doc *d, uint32_t i, void (*put)(void *arg, const char *p, size_t n),
+                       void *arg);
 
 #endif

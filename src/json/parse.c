@@ -40,17 +40,17 @@ bool json_scan_grow(struct json_parser *ps, const char *p)
 
 int json_hex4(const char *p)
 {
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        unsigned c = (unsigned char)p[i], digit = c - '0';
-        if (digit > 9) {
-            digit = (c | 0x20) - 'a' + 10;
-            if (digit < 10 || digit > 15)
-                return -1;
-        }
-        v = v << 4 | (int)digit;
-    }
-    return v;
+    /* One more than the digit's value, so that 0 is none. */
+    static const uint8_t digit[256] = {
+        ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+        ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+        ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+    };
+    const unsigned char *u = (const unsigned char *)p;
+    int a = digit[u[0]] - 1, b = digit[u[1]] - 1, c = digit[u[2]] - 1, d = digit[u[3]] - 1;
+    if (UNLIKELY((a | b | c | d) < 0))
+        return -1;
+    return a << 12 | b << 8 | c << 4 | d;
 }
 
 unsigned json_scan_unicode(struct json_parser *ps, const char *p)

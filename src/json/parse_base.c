@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdint.h>
+#include <string.h>
 
 enum { BLOCK = 16 };
 
@@ -23,6 +24,21 @@ static inline int block_seen_wide(const struct block_seen *seen)
 {
     return _mm_movemask_epi8(seen->bytes) != 0;
 }
+
+static inline uint32_t block_backslash(const char *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+}
+
+static inline uint32_t block_simple(const char *p)
+{
+    static const char simple[] = "\"\\/bfnrt";
+    __m128i x = _mm_loadu_si128((const __m128i *)p), hit = _mm_setzero_si128();
+    for (int i = 0; i < 8; i++)
+        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(x, _mm_set1_epi8(simple[i])));
+    return (uint32_t)_mm_movemask_epi8(hit);
+}
 #else
 struct block_seen {
     unsigned char bytes;
@@ -43,7 +59,32 @@ static inline int block_seen_wide(const struct block_seen *seen)
 {
     return seen->bytes > 0x7f;
 }
+
+static inline uint32_t block_backslash(const char *p)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < BLOCK; i++)
+        mask |= (uint32_t)(p[i] == '\\') << i;
+    return mask;
+}
+
+static inline uint32_t block_simple(const char *p)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < BLOCK; i++)
+        mask |= (uint32_t)(p[i] != 0 && strchr("\"\\/bfnrt", p[i]) != NULL) << i;
+    return mask;
+}
 #endif
+
+static inline const char *block_skip(const char *p, const char *end, struct block_seen *seen)
+{
+    struct block_seen all = *seen;
+    while (end - p >= BLOCK && block_special(p, &all) == 0)
+        p += BLOCK;
+    *seen = all;
+    return p;
+}
 
 #define SCAN json_scan_base
 #define SCAN_TARGET

@@ -3,20 +3,18 @@
  * The scan of a JSON text, included once by each of the files that compile it. The including file defines
  * before: SCAN            name of the function SCAN_TARGET     attribute of every function here (which
  * instructions the compiler may use), or nothing BLOCK           bytes looked at together, at most 32 struct
- * block_seen, block_special(p, seen), block_seen_wide(seen) bit i of block_special is set when p[i] is a
- * quote, a backslash or below 0x20; `seen` gathers the bytes, so that one look at the end tells whether any
- * was above 0x7f.
+ * block_seen, block_seen_wide(seen) gathers the bytes, so that one look at the end tells whether any was
+ * above 0x7f block_special(p, seen) bit i is set when p[i] is a quote, a backslash or below 0x20
+ *   block_skip(p, end, seen)
+ *                   moves on by whole blocks while they have nothing special
+ *   block_backslash(p), block_simple(p)
+ *                   the backslashes; the characters that end an escape of two bytes
  *
  * `seen` may take in bytes behind a string: it only decides whether the check of UTF-8, which goes over the
  * whole text, is needed.
  */
 #include "base/check.h"
 #include "json/parser.h"
-
-/* 2 for what may follow a backslash and ends the escape. */
-static const uint8_t escape_len[256] = {
-    ['"'] = 2, ['\\'] = 2, ['/'] = 2, ['b'] = 2, ['f'] = 2, ['n'] = 2, ['r'] = 2, ['t'] = 2,
-};
 
 static inline SCAN_TARGET const char *skip_space(const char *p, const char *end)
 {
@@ -25,65 +23,121 @@ static inline SCAN_TARGET const char *skip_space(const char *p, const char *end)
     return p;
 }
 
-/* The mask of fewer than BLOCK bytes at the end of the text, without reading behind it: the last whole block
- * of the text, shifted. */
-static SCAN_TARGET uint32_t tail_special(struct json_parser *ps, const char *p)
+/* A whole block that ends with the <n> bytes, fewer than BLOCK, which are left of the text. */
+static inline SCAN_TARGET const char *tail_block(const struct json_parser *ps, size_t n, char pad[BLOCK])
 {
-    size_t n = (size_t)(ps->end - p);
-    if (n == 0)
-        return 0;
-    struct block_seen seen = {0};
-    uint32_t mask;
-    if (LIKELY(ps->end - ps->text >= BLOCK)) {
-        mask = block_special(ps->end - BLOCK, &seen) >> (BLOCK - n);
-    } else {
-        char pad[BLOCK];
-        memset(pad, ' ', BLOCK);
-        memcpy(pad, p, n);
-        mask = block_special(pad, &seen);
+    if (LIKELY(ps->end - ps->text >= BLOCK))
+        return ps->end - BLOCK;
+    memset(pad, ' ', BLOCK);
+    memcpy(pad + BLOCK - n, ps->end - n, n);
+    return pad;
+}
+
+/* The characters that an escape ends with: those behind a run of backslashes of odd length. Bit BLOCK is set
+ * when that is the first one behind the block. */
+static inline SCAN_TARGET uint64_t escaped_bits(uint64_t backslash)
+{
+    const uint64_t even = 0x5555555555555555;
+    uint64_t start = backslash & ~(backslash << 1);
+    /* Adding its start to a run leaves one bit behind its end. */
+    uint64_t from_even = (backslash + (start & even)) & ~backslash;
+    uint64_t from_odd = (backslash + (start & ~even)) & ~backslash;
+    return (from_even & ~even) | (from_odd & even);
+}
+
+/* A block that has something special other than a quote at first. Moves *<at> on, or returns the place behind
+ * the closing quote; NULL with *<at> not moved is a fault. <n> bytes of the text are there. */
+static SCAN_TARGET const char *scan_escapes(struct json_parser *ps, const char **at, size_t n,
+                                            const char *block, uint32_t special)
+{
+    const char *p = *at;
+    unsigned shift = (unsigned)(BLOCK - n);
+    uint32_t backslash = block_backslash(block) >> shift;
+    uint64_t escaped = escaped_bits(backslash);
+    uint64_t bad = escaped & ~(uint64_t)(block_simple(block) >> shift);
+    bad &= ((uint64_t)1 << BLOCK) - 1;
+    uint64_t stop = (special & ~backslash & ~escaped) | bad;
+    if (stop == 0) {
+        /* A backslash at the end is looked at again together with what it escapes. */
+        *at = p + n - (escaped >> n & 1);
+        return NULL;
     }
-    ps->wide |= block_seen_wide(&seen);
-    return mask;
+    unsigned i = (unsigned)__builtin_ctzll(stop);
+    if (!(bad >> i & 1)) {
+        if (p[i] == '"')
+            return p + i + 1;
+        json_scan_fault(ps, p + i, "control character in a string");
+        return NULL;
+    }
+    /* Texts in other scripts are often all \uXXXX. */
+    p += i - 1;
+    do {
+        unsigned len = json_scan_unicode(ps, p);
+        if (len == 0)
+            return NULL;
+        p += len;
+    } while (ps->end - p >= 2 && p[0] == '\\' && p[1] == 'u');
+    *at = p;
+    return NULL;
 }
 
 /* <p> is behind the opening quote; returns the place behind the closing one, or NULL with the fault set. */
 static inline SCAN_TARGET const char *scan_string(struct json_parser *ps, struct block_seen *seen,
                                                   const char *p, uint8_t *flags)
 {
-    const char *end = ps->end;
     for (;;) {
-        bool whole = end - p >= BLOCK;
-        uint32_t mask = LIKELY(whole) ? block_special(p, seen) : tail_special(ps, p);
-        unsigned i = 0;
-        while (mask) {
-            i = (unsigned)__builtin_ctz(mask);
-            const char *at = p + i;
-            if (LIKELY(*at == '"'))
-                return at + 1;
-            if (*at != '\\') {
-                json_scan_fault(ps, at, "control character in a string");
-                return NULL;
-            }
-            *flags |= JSON_ESCAPED;
-            unsigned len = at + 1 < end ? escape_len[(unsigned char)at[1]] : 0;
-            if (len == 0 && (len = json_scan_unicode(ps, at)) == 0)
-                return NULL;
-            i += len;
-            if (i >= BLOCK)
+        char pad[BLOCK];
+        const char *block = p;
+        size_t n = (size_t)(ps->end - p);
+        if (LIKELY(n >= BLOCK))
+            n = BLOCK;
+        else if (n > 0)
+            block = tail_block(ps, n, pad);
+        else
+            break;
+        uint32_t special = block_special(block, seen) >> (BLOCK - n);
+        if (special == 0) {
+            if (n < BLOCK)
                 break;
-            mask &= UINT32_MAX << i;
+            p = block_skip(p + BLOCK, ps->end, seen);
+            continue;
         }
-        if (i < BLOCK && !whole) {
-            json_scan_fault(ps, end, "string without end");
-            return NULL;
-        }
-        p += i < BLOCK ? BLOCK : i;
+        const char *q = p + __builtin_ctz(special);
+        if (LIKELY(*q == '"'))
+            return q + 1;
+        *flags |= JSON_ESCAPED;
+        q = p;
+        const char *behind = scan_escapes(ps, &p, n, block, special);
+        if (behind || p == q)
+            return behind;
     }
+    json_scan_fault(ps, ps->end, "string without end");
+    return NULL;
 }
 
 static inline SCAN_TARGET bool is_digit(const char *p, const char *end)
 {
     return p < end && (unsigned char)(*p - '0') < 10;
+}
+
+/* Eight at a time, so that the length of a number costs no guess of the processor. */
+static inline SCAN_TARGET const char *skip_digits(const char *p, const char *end)
+{
+    while (end - p >= 8) {
+        uint64_t x;
+        memcpy(&x, p, 8);
+        /* A digit has 3 in its upper half, and still has with 6 added. */
+        uint64_t other = ((x & (x + 0x0606060606060606)) & 0xf0f0f0f0f0f0f0f0) ^ 0x3030303030303030;
+        other |= (x ^ 0x3030303030303030) & 0xf0f0f0f0f0f0f0f0;
+        if (other) {
+            /* The lowest byte stands first; a carry out of a byte only reaches those behind it. */
+            return p + (__builtin_ctzll(other) >> 3);
+        }
+        p += 8;
+    }
+    while (is_digit(p, end))
+        p++;
+    return p;
 }
 
 static inline SCAN_TARGET const char *scan_number(struct json_parser *ps, const char *p)
@@ -92,23 +146,19 @@ static inline SCAN_TARGET const char *scan_number(struct json_parser *ps, const 
     p += *p == '-';
     if (!is_digit(p, end))
         goto bad;
-    if (*p++ != '0') {
-        while (is_digit(p, end))
-            p++;
-    }
+    if (*p++ != '0')
+        p = skip_digits(p, end);
     if (p < end && *p == '.') {
         if (!is_digit(++p, end))
             goto bad;
-        while (is_digit(p, end))
-            p++;
+        p = skip_digits(p, end);
     }
     if (p < end && (*p | 0x20) == 'e') {
         p++;
         p += p < end && (*p == '+' || *p == '-');
         if (!is_digit(p, end))
             goto bad;
-        while (is_digit(p, end))
-            p++;
+        p = skip_digits(p, end);
     }
     return p;
 bad:

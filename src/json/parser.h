@@ -52,10 +52,7 @@ int json_hex4(const char *p);
 enum { JSON_UNESCAPE_ROOM = 32 };
 size_t json_unescape(const char **at, const char *end, char *dst, size_t cap);
 
-/* Escapes <s> into <dst>, which has room for 6 * s.n bytes; returns the bytes written. */
+/* Escapes <s> into <dst>, which has room for 6 * s.n + 32 bytes; returns the bytes written. */
 size_t json_escape_into(char *dst, struct span s);
 
-#ifdef __cplusplus
-#error "C only; number.h is what number.cc shares"
-#endif
 #endif

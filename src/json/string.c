@@ -1,29 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
+#include "json/copy.h"
 #include "json/parser.h"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
-enum { COPY = 16 };
-
-/* Copies 16 bytes and returns how many of them stand in front of the first backslash (16: none). */
-static inline unsigned copy_to_backslash(char *dst, const char *src)
-{
-#if defined(__SSE2__)
-    __m128i x = _mm_loadu_si128((const __m128i *)src);
-    _mm_storeu_si128((__m128i *)dst, x);
-    return (unsigned)__builtin_ctz((uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))) |
-                                   1u << COPY);
-#else
-    unsigned i = 0;
-    memcpy(dst, src, COPY);
-    while (i < COPY && src[i] != '\\')
-        i++;
-    return i;
-#endif
-}
 
 static size_t put_utf8(char *dst, unsigned c)
 {
@@ -82,11 +60,11 @@ size_t json_unescape(const char **at, const char *end, char *dst, size_t cap)
     const char *p = *at;
     size_t n = 0, one;
     while (p < end && cap - n >= JSON_UNESCAPE_ROOM) {
-        if (LIKELY(end - p >= COPY)) {
-            unsigned plain = copy_to_backslash(dst + n, p);
+        if (LIKELY(end - p >= JSON_COPY)) {
+            unsigned plain = json_copy_unescaped(dst + n, p);
             p += plain;
             n += plain;
-            if (plain == COPY)
+            if (plain == JSON_COPY)
                 continue;
         } else if (*p != '\\') {
             dst[n++] = *p++;

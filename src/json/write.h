@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON writer into a struct buf: commas and escapes are its business, nesting is the caller's. A buf that is full
- * stays full; look at buf.full once at the end.
+ * JSON writer into a struct buf: commas and escapes are its business, nesting is the caller's. A buf that is
+ * full stays full; look at buf.full once at the end.
  */
 #ifndef ROLTER_JSON_WRITE_H
 #define ROLTER_JSON_WRITE_H
