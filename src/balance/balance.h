@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choosing a target. A balancer belongs to a pool (the targets of a route or of a variant), holds the strategy's
- * shared state, and is asked once per attempt. It knows no sockets and no JSON, so the same code picks in the
- * gateway, in unit tests and in an offline replay.
+ * Choosing a target. A balancer belongs to a pool (the targets of a route or of a variant), holds the
+ * strategy's shared state, and is asked once per attempt. It knows no sockets and no JSON, so the same code
+ * picks in the gateway, in unit tests and in an offline replay.
  *
- * Eligibility (A12, A13): the caller says once per pick which targets may be used: not tried by this request, not
- * cooling, healthy, breaker not open, allowed to the caller's key. Every strategy compares eligible targets only;
- * when there is none, balance_pick weighs all that the key may use and that were not tried (fail open).
+ * Eligibility (A12, A13): the caller says once per pick which targets may be used: not tried by this request,
+ * not cooling, healthy, breaker not open, allowed to the caller's key. Every strategy compares eligible
+ * targets only; when there is none, balance_pick weighs all that the key may use and that were not tried
+ * (fail open).
  *
  * Threads: balance_pick is safe from many threads at a time; strategies use atomics, no lock across a wait.
  * Cost: no allocation up to 64 targets; O(targets).
@@ -38,8 +39,9 @@ struct balancer;
 const char *strategy_name(enum strategy_id id);
 bool strategy_by_name(struct span name, enum strategy_id *ret);
 
-/* <targets> is copied. <previous> (may be NULL) is the balancer that stood in the same place before a reload: what it
- * has learnt is taken over by target identity, not by position. Reference counted, made with one reference. */
+/* <targets> is copied; the targets themselves are borrowed: the plan that makes the balancer has references.
+ * <previous> (may be NULL) is the balancer that stood in the same place before a reload: what it has learnt
+ * is taken over by target identity, not by position. Reference counted, made with one reference. */
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
                               struct balancer *previous);
 struct balancer *balancer_ref(struct balancer *b);
@@ -80,15 +82,15 @@ struct pick_context {
 };
 
 enum pick_reason {
-    PICK_NONE,        /* no target left */
-    PICK_ONLY,        /* one eligible target */
+    PICK_NONE, /* no target left */
+    PICK_ONLY, /* one eligible target */
     PICK_ROTATION,
     PICK_RANDOM,
     PICK_WEIGHT,
     PICK_LEAST_LOAD,
     PICK_TWO_CHOICES,
-    PICK_HASH,        /* owner on the ring */
-    PICK_HASH_NEXT,   /* the owner cannot be used; the next on the ring */
+    PICK_HASH,      /* owner on the ring */
+    PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
     PICK_REASON_COUNT
 };
 const char *pick_reason_name(enum pick_reason r);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A target: provider + api_base + upstream model (R22), shared by every route that names it. It knows its cooldown,
- * breaker and latency, survives reloads by that identity, and a change of any part makes it a new, cold one.
+ * A target: provider + api_base + upstream model (R22), shared by every route that names it. It knows its
+ * cooldown, breaker and latency, survives reloads by that identity, and a change of any part makes it a new,
+ * cold one.
  *
  * Asking is free of side effects and locks (A13); only target_lease_begin and target_report change state.
  * Threads: any. Time is an argument (monotonic milliseconds).
@@ -22,24 +23,31 @@ struct reliability {
 };
 
 struct provider *target_provider(const struct target *t);
-const char *target_model(const struct target *t);  /* upstream model name */
-const char *target_name(const struct target *t);   /* "provider/model" */
-uint64_t target_identity(const struct target *t);  /* hash of provider name, api_base and upstream model */
+const char *target_model(const struct target *t); /* upstream model name */
+const char *target_name(const struct target *t);  /* "provider/model" */
+uint64_t target_identity(const struct target *t); /* hash of provider name, api_base and upstream model */
 
-enum target_state { TARGET_USABLE, TARGET_COOLING, TARGET_UNHEALTHY, TARGET_BREAKER_OPEN, TARGET_BREAKER_PROBING };
+enum target_state {
+    TARGET_USABLE,
+    TARGET_COOLING,
+    TARGET_UNHEALTHY,
+    TARGET_BREAKER_OPEN,
+    TARGET_BREAKER_PROBING
+};
 /* Half-open counts as usable while nobody holds the probe. Pure. */
 enum target_state target_state(const struct target *t, const struct reliability *r, uint64_t now_ms);
 const char *target_state_name(enum target_state s);
 
-/* A lease: what a request owes a target from pick to end (G7): in-flight, the breaker's probe. The request keeps it
- * and ends it exactly once, whatever happens. */
+/* A lease: what a request owes a target from pick to end (G7): in-flight, the breaker's probe. The request
+ * keeps it and ends it exactly once, whatever happens. */
 struct lease {
     struct target *target; /* NULL = none held */
     bool probe;            /* holds the half-open breaker's single probe */
     bool reported;
+    unsigned probe_id; /* tells this probe from later ones */
 };
-/* Charges. False when the breaker is half-open and another request took the probe first: pick again. With
- * <fail_open> no probe is needed or taken (R27). */
+/* Charges. False when the breaker is half-open and another request took the probe first, or opened meanwhile:
+ * pick again. With <fail_open> no probe is needed or taken (R27). */
 bool target_lease_begin(struct target *t, const struct reliability *r, uint64_t now_ms, bool fail_open,
                         struct lease *ret);
 
@@ -53,10 +61,13 @@ enum outcome {
     OUTCOME_TRANSPORT,    /* no connection, reset before the reply: failure */
     OUTCOME_ABANDONED,    /* the client left before anything was known */
 };
-/* Tells what happened; at most once per lease. <retry_after_ms>: from the reply, 0 = none. Returns what changed for
- * metrics and logs. */
+/* Tells what happened; at most once per lease. <retry_after_ms>: from the reply, 0 = none. Returns what
+ * changed for metrics and logs. An OK closes the breaker whoever brings it; once open, only the probe's
+ * failure opens it again (requests that were under way when it opened say nothing new). */
 struct target_change {
-    bool cooled, breaker_opened, breaker_closed;
+    bool cooled;         /* was not cooling and is now; a longer cooldown is no change */
+    bool breaker_opened; /* also a half-open one that opened again */
+    bool breaker_closed;
 };
 struct target_change target_report(struct lease *l, const struct reliability *r, enum outcome o,
                                    uint64_t retry_after_ms, uint64_t now_ms);
@@ -68,5 +79,7 @@ void target_observe_latency(struct target *t, double ms);
 double target_latency_ms(const struct target *t);
 /* Requests that were picked for it since it exists. */
 uint64_t target_served(const struct target *t);
+/* Leases out. */
+unsigned target_in_flight(const struct target *t);
 
 #endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "balance/balance.h"
+
+#include <stdlib.h>
+
+#include "balance/strategy.h"
+#include "base/mem.h"
+
+static const struct strategy *const strategies[STRATEGY_COUNT] = {
+    [STRATEGY_ROUND_ROBIN] = &strategy_round_robin, [STRATEGY_RANDOM] = &strategy_random,
+    [STRATEGY_WEIGHTED] = &strategy_weighted,       [STRATEGY_POWER_OF_TWO] = &strategy_two_choices,
+    [STRATEGY_LEAST_LOAD] = &strategy_least_load,   [STRATEGY_CONSISTENT_HASH] = &strategy_hash_ring,
+};
+
+const char *strategy_name(enum strategy_id id)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    return strategies[id]->name;
+}
+
+bool strategy_by_name(struct span name, enum strategy_id *ret)
+{
+    for (unsigned i = 0; i < STRATEGY_COUNT; i++)
+        if (span_eq(name, span_str(strategies[i]->name))) {
+            *ret = (enum strategy_id)i;
+            return true;
+        }
+    return false;
+}
+
+const char *pick_reason_name(enum pick_reason r)
+{
+    static const char *const names[PICK_REASON_COUNT] = {
+        [PICK_NONE] = "none",
+        [PICK_ONLY] = "only",
+        [PICK_ROTATION] = "rotation",
+        [PICK_RANDOM] = "random",
+        [PICK_WEIGHT] = "weight",
+        [PICK_LEAST_LOAD] = "least_load",
+        [PICK_TWO_CHOICES] = "two_choices",
+        [PICK_HASH] = "hash",
+        [PICK_HASH_NEXT] = "hash_next",
+    };
+    CHECK((unsigned)r < PICK_REASON_COUNT);
+    return names[r];
+}
+
+/* Life cycle */
+
+struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
+                              struct balancer *previous)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    struct balancer *b = aligned_alloc(_Alignof(struct balancer), sizeof *b);
+    CHECK_MSG(b != NULL, "out of memory");
+    memset(b, 0, sizeof *b);
+    b->magic = BALANCER_MAGIC;
+    atomic_init(&b->refs, 1);
+    b->id = id;
+    b->strategy = strategies[id];
+    b->n = n;
+    b->targets = mem_array(n > 0 ? n : 1, sizeof *b->targets);
+    for (unsigned i = 0; i < n; i++)
+        b->targets[i] = (struct pool_target){targets[i].target, targets[i].weight ? targets[i].weight : 1};
+    if (b->strategy->start && n > 0)
+        b->strategy->start(b, previous && previous->id == id && previous->n > 0 ? previous : NULL);
+    return b;
+}
+
+struct balancer *balancer_ref(struct balancer *b)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+    return b;
+}
+
+void balancer_unref(struct balancer *b)
+{
+    if (!b)
+        return;
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    unsigned before = atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel);
+    CHECK_MSG(before > 0, "more references given back than taken");
+    if (before > 1)
+        return;
+    if (b->strategy->stop)
+        b->strategy->stop(b);
+    free(b->targets);
+    b->magic = 0;
+    free(b);
+}
+
+unsigned balancer_size(const struct balancer *b)
+{
+    return b->n;
+}
+
+struct target *balancer_target(const struct balancer *b, unsigned i)
+{
+    CHECK(i < b->n);
+    return b->targets[i].target;
+}
+
+int balancer_find(const struct balancer *b, uint64_t identity)
+{
+    for (unsigned i = 0; i < b->n; i++)
+        if (target_identity(b->targets[i].target) == identity)
+            return (int)i;
+    return -1;
+}
+
+/* Sets */
+
+static unsigned words_of(unsigned n)
+{
+    return (n + 63) / 64;
+}
+
+void target_set_init(struct target_set *s, unsigned n, uint64_t *many_words)
+{
+    CHECK_MSG(n <= 64 || many_words != NULL, "a pool of more than 64 targets needs words for its sets");
+    *s = (struct target_set){.n = n, .many = n > 64 ? many_words : NULL};
+    if (s->many)
+        memset(s->many, 0, words_of(n) * sizeof *s->many);
+}
+
+static const uint64_t *words(const struct target_set *s)
+{
+    return s->many ? s->many : &s->one;
+}
+
+bool target_set_empty(const struct target_set *s)
+{
+    const uint64_t *w = words(s);
+    for (unsigned i = 0; i < words_of(s->n); i++)
+        if (w[i])
+            return false;
+    return true;
+}
+
+bool balance_fill_eligible(const struct balancer *b, const struct reliability *r, struct pick_context *c)
+{
+    CHECK(c->allowed.n == b->n && c->eligible.n == b->n);
+    const uint64_t *allowed = words(&c->allowed);
+    uint64_t *eligible = c->eligible.many ? c->eligible.many : &c->eligible.one;
+    uint64_t any = 0;
+    for (unsigned w = 0; w < words_of(b->n); w++) {
+        uint64_t usable = 0;
+        for (uint64_t left = allowed[w]; left; left &= left - 1) {
+            unsigned bit = (unsigned)__builtin_ctzll(left);
+            if (target_state(b->targets[w * 64 + bit].target, r, c->now_ms) == TARGET_USABLE)
+                usable |= (uint64_t)1 << bit;
+        }
+        eligible[w] = usable;
+        any |= usable;
+    }
+    return any != 0;
+}
+
+/* Candidates */
+
+unsigned candidates_nth(const struct candidates *s, unsigned k)
+{
+    for (unsigned w = 0; w < s->words; w++) {
+        uint64_t left = s->a[w] & s->b[w];
+        unsigned here = (unsigned)__builtin_popcountll(left);
+        if (k >= here) {
+            k -= here;
+            continue;
+        }
+        while (k-- > 0)
+            left &= left - 1;
+        return w * 64 + (unsigned)__builtin_ctzll(left);
+    }
+    UNREACHABLE();
+}
+
+unsigned candidates_from(const struct candidates *s, unsigned from)
+{
+    uint64_t mask = UINT64_MAX << (from % 64);
+    for (unsigned i = 0, w = from / 64; i <= s->words; i++, mask = UINT64_MAX) {
+        uint64_t left = s->a[w] & s->b[w] & mask;
+        if (left)
+            return w * 64 + (unsigned)__builtin_ctzll(left);
+        w = w + 1 < s->words ? w + 1 : 0;
+    }
+    UNREACHABLE();
+}
+
+/* Candidates are in both sets, whatever the caller put into the second. */
+static struct candidates candidates_of(const struct target_set *a, const struct target_set *b)
+{
+    struct candidates s = {.a = words(a), .b = words(b), .n = a->n, .words = words_of(a->n)};
+    for (unsigned w = 0; w < s.words; w++)
+        s.count += (unsigned)__builtin_popcountll(s.a[w] & s.b[w]);
+    return s;
+}
+
+struct pick balance_pick(struct balancer *b, const struct pick_context *c)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    CHECK(c->allowed.n == b->n && c->eligible.n == b->n);
+    bool fail_open = false;
+    struct candidates set = candidates_of(&c->allowed, &c->eligible);
+    if (set.count == 0) {
+        set = candidates_of(&c->allowed, &c->allowed);
+        fail_open = set.count > 0;
+    }
+    if (set.count == 0)
+        return (struct pick){.index = -1, .reason = PICK_NONE};
+    struct choice choice = {.reason = PICK_ONLY};
+    if (set.count == 1)
+        choice.index = (int)candidates_nth(&set, 0);
+    else
+        choice = b->strategy->choose(b, c, &set);
+    return (struct pick){.index = choice.index, .reason = choice.reason, .fail_open = fail_open};
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a strategy is, for the files of this folder only: a table of functions, and helpers over the
+ * candidates of one pick. The dispatch (balance.c) has settled before who is a candidate, that there are at
+ * least two, and what happens when nothing is eligible; a strategy only chooses.
+ */
+#ifndef ROLTER_BALANCE_STRATEGY_H
+#define ROLTER_BALANCE_STRATEGY_H
+
+#include <stdatomic.h>
+
+#include "balance/balance.h"
+#include "base/check.h"
+
+enum { BALANCER_MAGIC = 0x62616c6e };
+
+struct balancer {
+    unsigned magic;
+    atomic_uint refs;
+    const struct strategy *strategy;
+    enum strategy_id id;
+    unsigned n;
+    struct pool_target *targets;
+    void *state; /* the strategy's own, or NULL */
+    /* Written at every pick, so it has a cache line of its own. */
+    _Alignas(64) _Atomic uint64_t ticket;
+};
+
+/* Words of two sets, both of which a candidate is in. Bits past n are 0. */
+struct candidates {
+    const uint64_t *a, *b;
+    unsigned n;     /* targets */
+    unsigned words; /* of a and b */
+    unsigned count; /* candidates */
+};
+
+struct choice {
+    int index;
+    enum pick_reason reason;
+};
+
+struct strategy {
+    const char *name;
+    /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
+    void (*start)(struct balancer *b, const struct balancer *previous);
+    void (*stop)(struct balancer *b);
+    /* <set> has at least two candidates. */
+    struct choice (*choose)(struct balancer *b, const struct pick_context *c, const struct candidates *set);
+};
+
+extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
+    strategy_least_load, strategy_hash_ring;
+
+static inline bool candidates_has(const struct candidates *s, unsigned i)
+{
+    return (s->a[i / 64] & s->b[i / 64]) >> (i % 64) & 1;
+}
+
+/* Position of the <k>th candidate, k < count. */
+unsigned candidates_nth(const struct candidates *s, unsigned k);
+/* First candidate at or after <from>, wrapping. There is one. */
+unsigned candidates_from(const struct candidates *s, unsigned from);
+
+/* Loop over all candidates, lowest first. */
+#define CANDIDATES_EACH(i, set)                                                                              \
+    for (unsigned i##_word = 0; i##_word < (set)->words; i##_word++)                                         \
+        for (uint64_t i##_left = (set)->a[i##_word] & (set)->b[i##_word], i = 0;                             \
+             i##_left && (i = i##_word * 64 + (unsigned)__builtin_ctzll(i##_left), true);                    \
+             i##_left &= i##_left - 1)
+
+/* Uniform in 0 .. n-1; the bias of under 2^-32 is far below what anyone could measure, the division is saved.
+ */
+static inline unsigned below(struct rng *r, unsigned n)
+{
+    return (unsigned)((rng_u64(r) >> 32) * n >> 32);
+}
+
+/* Whose turn it is: ticket modulo n; a ticket whose target is no candidate is spent and the next one taken,
+ * so that candidates share the turns evenly, exactly so over all threads. */
+unsigned rotation_next(struct balancer *b, const struct candidates *set);
+/* Position in <b> of a target with this identity, or -1. O(n). */
+int balancer_find(const struct balancer *b, uint64_t identity);
+/* For `start`: the rotation goes on with the target whose turn it was. */
+void rotation_continue(struct balancer *b, const struct balancer *previous);
+
+#endif
