@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One event loop of one thread, and what everything on it shares: libuv loop, clock reading, a read buffer that all
- * streams of the loop read into, kept arena chunks, random numbers.
- * Thread: everything of a loop belongs to the thread that runs it; the one exception is net_loop_post.
+ * One event loop of one thread, and what everything on it shares: libuv loop, clock reading, a read buffer
+ * that all streams of the loop read into, kept arena chunks, random numbers. Thread: everything of a loop
+ * belongs to the thread that runs it; the one exception is net_loop_post.
  */
 #ifndef ROLTER_NET_LOOP_H
 #define ROLTER_NET_LOOP_H
@@ -10,10 +10,11 @@
 #include <uv.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/list.h"
 #include "base/rng.h"
 
-enum { NET_READ_BYTES = 65536 };
+enum { NET_READ_BYTES = 65536, NET_GATHER_BYTES = 16384 };
 
 struct net_loop {
     uv_loop_t uv;
@@ -24,29 +25,42 @@ struct net_loop {
     char *plain_buf; /* the same for decrypted bytes */
     uv_async_t wake;
     uv_mutex_t post_lock;
-    struct list posted;
-    void *user; /* the worker object that runs on this loop */
+    struct list posted;    /* under post_lock */
+    struct list deferred;  /* calls of this thread for the next turn */
+    struct buf cipher_out; /* encrypted bytes on their way to the socket; empty between callbacks */
+    char *gather;          /* NET_GATHER_BYTES for one TLS record; allocated with the first TLS stream */
+    void *user;            /* the worker object that runs on this loop */
 };
 
-/* Initialises in place. Errors: a negative libuv code. */
+/* Initialises in place. SIGPIPE is ignored from here on in the whole process: broken sockets are error codes.
+ * Errors: a negative libuv code. */
 int net_loop_init(struct net_loop *l, unsigned index);
-/* Runs until net_loop_stop or nothing is left to do. */
+/* Runs until net_loop_stop or nothing is left to do; waiting for posts alone does not count as something to
+ * do. */
 void net_loop_run(struct net_loop *l);
 void net_loop_stop(struct net_loop *l);
 /* All handles must be closed by their owners; runs the loop until their close callbacks are done. */
 void net_loop_fini(struct net_loop *l);
 
-/* Milliseconds and microseconds of the loop's clock (monotonic; read once per turn, so equal within a callback). */
+/* Milliseconds and microseconds of the loop's clock (monotonic; read once per turn, so equal within a
+ * callback). */
 uint64_t net_now_ms(const struct net_loop *l);
 /* Reads the clock anew: for time to first token and the like. */
 uint64_t net_now_us(const struct net_loop *l);
 
-/* A call that another thread asks this loop to make. The caller owns the memory until <fn> has run. */
+/* A call that another thread asks this loop to make, or that its own thread puts off. The caller owns the
+ * memory until <fn> has run. */
 struct net_post {
     struct list node;
     void (*fn)(struct net_post *p, struct net_loop *l);
 };
 /* Safe from any thread; <fn> runs soon on the loop's thread, in order of posting. */
 void net_loop_post(struct net_loop *l, struct net_post *p);
+/* The same on the loop's own thread: <fn> runs in the next turn, never from inside this call. For callbacks
+ * that a caller must not get before its call returned. <p>->node has been initialised with list_init; asking
+ * again while it waits changes nothing. */
+void net_loop_defer(struct net_loop *l, struct net_post *p);
+/* Takes a deferred call back; nothing when it does not wait. */
+void net_loop_undefer(struct net_post *p);
 
 #endif
