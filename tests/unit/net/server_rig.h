@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A server and its clients in one thread: the rig turns the loop and reads what the clients' sockets hold until a
- * condition holds. The owner answers "<method> <path> <body bytes>" and can be told to behave in other ways.
+ * A server and its clients in one thread: the rig turns the loop and reads what the clients' sockets hold
+ * until a condition holds. The owner answers "<method> <path> <body bytes>" and can be told to behave in
+ * other ways.
  */
 #ifndef ROLTER_TESTS_UNIT_NET_SERVER_RIG_H
 #define ROLTER_TESTS_UNIT_NET_SERVER_RIG_H
@@ -32,7 +33,15 @@ struct client {
     bool eof, reset;
 };
 
-enum rig_does { RIG_ANSWER, RIG_PARK, RIG_REFUSE_HEAD, RIG_ABORT_HEAD, RIG_ABORT_BODY, RIG_CLOSE_SERVER, RIG_STREAM };
+enum rig_does {
+    RIG_ANSWER,
+    RIG_PARK,
+    RIG_REFUSE_HEAD,
+    RIG_ABORT_HEAD,
+    RIG_ABORT_BODY,
+    RIG_CLOSE_SERVER,
+    RIG_STREAM
+};
 
 struct rig {
     struct net_loop loop;
@@ -64,7 +73,8 @@ static inline void rig_answer(struct rig *r, struct conn *c)
     const struct http_head *h = conn_head(c);
     static char filler[1 << 20];
     char text[200];
-    int n = snprintf(text, sizeof text, "%.*s %.*s %zu\n", SPAN_FMT(h->method), SPAN_FMT(h->path), conn_body(c).n);
+    int n = snprintf(text, sizeof text, "%.*s %.*s %zu\n", SPAN_FMT(h->method), SPAN_FMT(h->path),
+                     conn_body(c).n);
     buf_clear(&r->head);
     reply_begin(&r->head, 200, 1000);
     reply_content_length(&r->head, (uint64_t)n + r->reply_bytes);
@@ -178,11 +188,8 @@ static struct rig *rig_new(void)
 {
     struct rig *r = MEM_NEW(struct rig);
     assert_int_equal(net_loop_init(&r->loop, 0), 0);
-    r->o = (struct server_options){.host = "127.0.0.1",
-                                   .max_head_bytes = 65536,
-                                   .head_ms = 60000,
-                                   .body_ms = 60000,
-                                   .idle_ms = 60000};
+    r->o = (struct server_options){
+        .host = "127.0.0.1", .max_head_bytes = 65536, .head_ms = 60000, .body_ms = 60000, .idle_ms = 60000};
     r->max_body = 16 << 20;
     buf_init(&r->head, 1 << 20);
     buf_init(&r->last_body, 64 << 20);
@@ -222,7 +229,7 @@ static void rig_turn(struct rig *r, const struct client *paused)
     for (unsigned i = 0; i < r->n_clients; i++)
         if (&r->clients[i] != paused && !r->clients[i].eof && !r->clients[i].reset)
             p[n++] = (struct pollfd){.fd = r->clients[i].fd, .events = POLLIN};
-    uv_run(&r->loop.uv, UV_RUN_NOWAIT);
+    uv_update_time(&r->loop.uv);
     int wait = uv_backend_timeout(&r->loop.uv);
     poll(p, n, wait < 0 || wait > 20 ? 20 : wait);
     uv_run(&r->loop.uv, UV_RUN_NOWAIT);
