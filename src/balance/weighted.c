@@ -120,7 +120,9 @@ static unsigned draw_by_weight(const struct balancer *b, struct rng *rng, const 
 {
     uint64_t sum = 0;
     CANDIDATES_EACH(i, set)
-    sum += b->targets[i].weight;
+    {
+        sum += b->targets[i].weight;
+    }
     uint64_t at = rng_below(rng, sum);
     CANDIDATES_EACH(j, set)
     {

@@ -31,9 +31,13 @@ void fleet_free(struct fleet *f)
     if (!f)
         return;
     LIST_EACH(node, &f->targets)
-    target_free(LIST_ITEM(node, struct target, node));
+    {
+        target_free(LIST_ITEM(node, struct target, node));
+    }
     LIST_EACH(pnode, &f->providers)
-    provider_free(LIST_ITEM(pnode, struct provider, node));
+    {
+        provider_free(LIST_ITEM(pnode, struct provider, node));
+    }
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
@@ -150,7 +154,9 @@ void fleet_each_provider(struct fleet *f, void (*each)(struct provider *p, void 
 {
     pthread_mutex_lock(&f->lock);
     LIST_EACH(node, &f->providers)
-    each(LIST_ITEM(node, struct provider, node), arg);
+    {
+        each(LIST_ITEM(node, struct provider, node), arg);
+    }
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -158,6 +164,8 @@ void fleet_each_target(struct fleet *f, void (*each)(struct target *t, void *arg
 {
     pthread_mutex_lock(&f->lock);
     LIST_EACH(node, &f->targets)
-    each(LIST_ITEM(node, struct target, node), arg);
+    {
+        each(LIST_ITEM(node, struct target, node), arg);
+    }
     pthread_mutex_unlock(&f->lock);
 }

@@ -2,8 +2,9 @@
  *
  * Registry of providers and targets. A plan takes references while it is built and gives them back when the
  * last request that uses it has ended; what nobody refers to any more is kept for <keep_ms> (so that a target
- * that a reload removes and another brings back is still warm), then freed. Threads: any; the lock is taken
- * at configuration time only.
+ * that a reload removes and another brings back is still warm), then freed.
+ *
+ * Threads: any; the lock is taken at configuration time only.
  */
 #ifndef ROLTER_FLEET_FLEET_H
 #define ROLTER_FLEET_FLEET_H

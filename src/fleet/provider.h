@@ -5,7 +5,9 @@
  * provider_configure.
  *
  * Threads: all functions are safe from any thread. Reads on the pick path are single relaxed atomics, no
- * locks. Owner: the fleet registry (fleet.h); plans hold references.
+ * locks.
+ *
+ * Owner: the fleet registry (fleet.h); plans hold references.
  */
 #ifndef ROLTER_FLEET_PROVIDER_H
 #define ROLTER_FLEET_PROVIDER_H
@@ -20,8 +22,7 @@ struct provider;
 struct provider_settings {
     unsigned queue_workers; /* requests sent and waiting for the reply's head at a time; 0 = no limit */
     unsigned queue_capacity;
-    unsigned
-        health_failures_down; /* consecutive failed probes until unhealthy; 0 = no probing, always healthy */
+    unsigned health_failures_down; /* consecutive failed probes until unhealthy; 0 = not probed, healthy */
     unsigned health_successes_up;
     unsigned engine_fresh_ms;    /* how long scraped engine metrics count */
     const unsigned *key_weights; /* one per upstream key */
