@@ -59,7 +59,7 @@ static uint64_t points_of_all(const struct balancer *b, unsigned shift)
     return sum;
 }
 
-static void start(struct balancer *b, const struct balancer *previous)
+static void start(struct balancer *b, struct balancer *previous)
 {
     unsigned shift = 0;
     while (shift < 31 && points_of_all(b, shift) > POINTS_MAX)

@@ -58,7 +58,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     return (struct choice){(int)best, PICK_LEAST_LOAD};
 }
 
-static void start(struct balancer *b, const struct balancer *previous)
+static void start(struct balancer *b, struct balancer *previous)
 {
     stamp *stamps = mem_array(b->n, sizeof *stamps);
     b->state = stamps;
@@ -70,8 +70,7 @@ static void start(struct balancer *b, const struct balancer *previous)
         if (at >= 0)
             atomic_init(&stamps[i], atomic_load_explicit(&before[at], memory_order_relaxed));
     }
-    atomic_init(&b->ticket,
-                atomic_load_explicit(&((struct balancer *)previous)->ticket, memory_order_relaxed));
+    atomic_init(&b->ticket, atomic_load_explicit(&previous->ticket, memory_order_relaxed));
 }
 
 static void stop(struct balancer *b)

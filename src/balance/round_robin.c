@@ -19,11 +19,11 @@ unsigned rotation_next(struct balancer *b, const struct candidates *set)
     return turn;
 }
 
-void rotation_continue(struct balancer *b, const struct balancer *previous)
+void rotation_continue(struct balancer *b, struct balancer *previous)
 {
     if (!previous)
         return;
-    uint64_t ticket = atomic_load_explicit(&((struct balancer *)previous)->ticket, memory_order_relaxed);
+    uint64_t ticket = atomic_load_explicit(&previous->ticket, memory_order_relaxed);
     for (unsigned i = 0; i < previous->n; i++) {
         const struct target *next = previous->targets[(ticket + i) % previous->n].target;
         int at = balancer_find(b, target_identity(next));

@@ -42,7 +42,7 @@ struct choice {
 struct strategy {
     const char *name;
     /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
-    void (*start)(struct balancer *b, const struct balancer *previous);
+    void (*start)(struct balancer *b, struct balancer *previous);
     void (*stop)(struct balancer *b);
     /* <set> has at least two candidates. */
     struct choice (*choose)(struct balancer *b, const struct pick_context *c, const struct candidates *set);
@@ -81,6 +81,6 @@ unsigned rotation_next(struct balancer *b, const struct candidates *set);
 /* Position in <b> of a target with this identity, or -1. O(n). */
 int balancer_find(const struct balancer *b, uint64_t identity);
 /* For `start`: the rotation goes on with the target whose turn it was. */
-void rotation_continue(struct balancer *b, const struct balancer *previous);
+void rotation_continue(struct balancer *b, struct balancer *previous);
 
 #endif

@@ -89,22 +89,32 @@ static bool is_same_pool(const struct balancer *x, const struct balancer *y)
     return true;
 }
 
-/* The same pool goes on where it was; a changed one begins with the target whose turn it was. */
-static uint64_t first_turn(const struct balancer *b, const struct balancer *previous)
+/* First turn of target <i>. */
+static uint32_t turn_of(const struct schedule *s, unsigned i)
 {
-    const struct schedule *s = b->state, *before = previous->state;
-    uint64_t ticket =
-        atomic_load_explicit(&((struct balancer *)previous)->ticket, memory_order_relaxed) % before->n;
+    for (uint32_t turn = 0; turn < s->n; turn++)
+        if (s->turns[turn] == i)
+            return turn;
+    UNREACHABLE();
+}
+
+/* The same pool goes on where it was; a changed one begins with the target whose turn it was. */
+static uint64_t first_turn(const struct balancer *b, struct balancer *previous)
+{
+    const struct schedule *before = previous->state;
+    uint64_t ticket = atomic_load_explicit(&previous->ticket, memory_order_relaxed) % before->n;
     if (is_same_pool(b, previous))
         return ticket;
-    int next = balancer_find(b, target_identity(previous->targets[before->turns[ticket]].target));
-    for (uint32_t turn = 0; turn < s->n; turn++)
-        if ((int)s->turns[turn] == next)
-            return turn;
+    for (uint32_t k = 0; k < before->n; k++) {
+        uint32_t turn = before->turns[(ticket + k) % before->n];
+        int at = balancer_find(b, target_identity(previous->targets[turn].target));
+        if (at >= 0)
+            return turn_of(b->state, (unsigned)at);
+    }
     return 0;
 }
 
-static void start(struct balancer *b, const struct balancer *previous)
+static void start(struct balancer *b, struct balancer *previous)
 {
     b->state = build(b);
     if (previous)
