@@ -49,8 +49,8 @@ const char *http_reject_text(enum http_reject r)
 
 /* A perfect hash over length, first and middle character; the compiler refuses two names in one slot
  * (override-init), so a new name that collides needs other factors. */
-enum { NAME_SLOTS = 64, NAME_MAX = 23 };
-#define NAME_SLOT(n, first, middle) (((n) * 2 + (first) * 7 + (middle) * 10) & (NAME_SLOTS - 1))
+enum { NAME_SLOTS = 64, NAME_MAX = 30 /* makes entries of 32 bytes */ };
+#define NAME_SLOT(n, first, middle) (((n)*2 + (first)*7 + (middle)*10) & (NAME_SLOTS - 1))
 #define NAME(id, text, first, middle)                                                                        \
     [NAME_SLOT(sizeof(text) - 1, first, middle)] = {text, sizeof(text) - 1, id}
 
@@ -145,20 +145,33 @@ static inline enum http_result line_end(const char *p, const char *end, const ch
     return HTTP_BAD;
 }
 
+/* Behind the name that starts at <p>, or <p> when there is none. */
+static inline const char *name_end(const char *p, const char *e, const char *end)
+{
+    const char *at = scan_plain_name(p, end);
+    while (UNLIKELY(at < e && *at != ':')) {
+        if (!http_is_token(span_of(at, 1)))
+            return p;
+        at++;
+    }
+    return at < e ? at : p;
+}
+
 /* The line [p, e); its bytes are not looked at behind <e>, but the vector loads may reach up to <end>. */
 static inline enum http_reject parse_field(struct http_field *f, const char *p, const char *e,
                                            const char *end)
 {
-    if (*p == ' ' || *p == '\t')
-        return HTTP_REJECT_FOLD;
-    const char *colon = scan_byte(p, end, ':');
-    if (colon >= e || colon == p)
-        return HTTP_REJECT_FIELD_NAME;
+    const char *colon = name_end(p, e, end);
+    if (UNLIKELY(colon == p))
+        return *p == ' ' || *p == '\t' ? HTTP_REJECT_FOLD : HTTP_REJECT_FIELD_NAME;
     f->name = span_of(p, (size_t)(colon - p));
     f->id = (uint8_t)name_id(p, f->name.n);
-    if (f->id == HTTP_F_OTHER && !http_is_token(f->name))
-        return HTTP_REJECT_FIELD_NAME;
-    f->value = span_trim(span_of(colon + 1, (size_t)(e - colon - 1)));
+    const char *v = colon + 1;
+    while (v < e && (*v == ' ' || *v == '\t'))
+        v++;
+    while (e > v && (e[-1] == ' ' || e[-1] == '\t'))
+        e--;
+    f->value = span_of(v, (size_t)(e - v));
     return HTTP_OK_SO_FAR;
 }
 
@@ -284,7 +297,7 @@ static enum http_reject parse_status_line(struct http_head *h, const char *p, co
 struct parse {
     bool reply, head_request;
     uint32_t twice;        /* bit <id>: the field came more than once */
-    unsigned n_fields;     /* also those that were not kept */
+    bool too_many;         /* fields that were not kept */
     struct span authority; /* of an absolute target */
 };
 static_assert(HTTP_F_COUNT <= 32, "struct parse has a bit for each");
@@ -348,7 +361,7 @@ static enum http_reject check_body(struct http_head *h, const struct parse *ps)
 
 static enum http_reject check_fields(struct http_head *h, const struct parse *ps)
 {
-    if (ps->n_fields > HTTP_FIELDS_MAX)
+    if (ps->too_many)
         return HTTP_REJECT_TOO_MANY;
     enum http_reject why = ps->reply ? HTTP_OK_SO_FAR : check_host(h, ps);
     if (why == HTTP_OK_SO_FAR)
@@ -397,19 +410,21 @@ static enum http_result parse_all(struct http_head *h, struct parse *ps, const c
             *ret_why = check_fields(h, ps);
             return *ret_why == HTTP_OK_SO_FAR ? HTTP_DONE : HTTP_BAD;
         }
-        struct http_field f;
-        *ret_why = parse_field(&f, line, e, end);
-        if (*ret_why != HTTP_OK_SO_FAR)
+        struct http_field spare,
+            *f = LIKELY(h->n_fields < HTTP_FIELDS_MAX) ? &h->fields[h->n_fields] : &spare;
+        *ret_why = parse_field(f, line, e, end);
+        if (UNLIKELY(*ret_why != HTTP_OK_SO_FAR))
             return HTTP_BAD;
-        if (UNLIKELY(ps->n_fields++ >= HTTP_FIELDS_MAX))
+        if (UNLIKELY(f ==
+                     &spare)) { /* looked at and counted, so that the answer does not depend on the cuts */
+            ps->too_many = true;
             continue;
-        if (f.id != HTTP_F_OTHER) {
-            if (h->by_id[f.id] < 0)
-                h->by_id[f.id] = (int16_t)h->n_fields;
-            else
-                ps->twice |= 1u << f.id;
         }
-        h->fields[h->n_fields++] = f;
+        if (h->by_id[f->id] < 0)
+            h->by_id[f->id] = (int16_t)h->n_fields;
+        else
+            ps->twice |= 1u << f->id;
+        h->n_fields++;
     }
     *ret_scanned = (size_t)(e - p);
     return r;

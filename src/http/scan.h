@@ -20,6 +20,11 @@ static inline bool scan_is_control(unsigned char c)
     return (c < 0x20 && c != '\t') || c == 0x7f;
 }
 
+static inline bool scan_is_plain_name(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-';
+}
+
 #ifdef __SSE2__
 
 static inline const char *scan_control(const char *p, const char *end)
@@ -38,20 +43,6 @@ static inline const char *scan_control(const char *p, const char *end)
     return p;
 }
 
-static inline const char *scan_byte(const char *p, const char *end, char c)
-{
-    const __m128i want = _mm_set1_epi8(c);
-    for (; end - p >= 16; p += 16) {
-        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-        unsigned mask = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, want));
-        if (mask)
-            return p + __builtin_ctz(mask);
-    }
-    while (p < end && *p != c)
-        p++;
-    return p;
-}
-
 static inline const char *scan_line_end(const char *p, const char *end)
 {
     const __m128i cr = _mm_set1_epi8('\r'), lf = _mm_set1_epi8('\n');
@@ -63,6 +54,27 @@ static inline const char *scan_line_end(const char *p, const char *end)
             return p + __builtin_ctz(mask);
     }
     while (p < end && *p != '\r' && *p != '\n')
+        p++;
+    return p;
+}
+
+/* The first byte that is no letter, digit or hyphen: what nearly all field names are made of. */
+static inline const char *scan_plain_name(const char *p, const char *end)
+{
+    const __m128i before_a = _mm_set1_epi8('a' - 1), behind_z = _mm_set1_epi8('z' + 1);
+    const __m128i before_0 = _mm_set1_epi8('0' - 1), behind_9 = _mm_set1_epi8('9' + 1);
+    for (; end - p >= 16; p += 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i lower = _mm_or_si128(v, _mm_set1_epi8(0x20));
+        /* Signed: bytes from 0x80 are below all of these. */
+        __m128i letter = _mm_and_si128(_mm_cmpgt_epi8(lower, before_a), _mm_cmpgt_epi8(behind_z, lower));
+        __m128i digit = _mm_and_si128(_mm_cmpgt_epi8(v, before_0), _mm_cmpgt_epi8(behind_9, v));
+        __m128i plain = _mm_or_si128(_mm_or_si128(letter, digit), _mm_cmpeq_epi8(v, _mm_set1_epi8('-')));
+        unsigned mask = (unsigned)_mm_movemask_epi8(plain) ^ 0xffffu;
+        if (mask)
+            return p + __builtin_ctz(mask);
+    }
+    while (p < end && scan_is_plain_name((unsigned char)*p))
         p++;
     return p;
 }
@@ -94,12 +106,6 @@ static inline const char *scan_control(const char *p, const char *end)
     return p;
 }
 
-static inline const char *scan_byte(const char *p, const char *end, char c)
-{
-    const char *hit = p < end ? (const char *)memchr(p, c, (size_t)(end - p)) : NULL;
-    return hit ? hit : end;
-}
-
 static inline const char *scan_line_end(const char *p, const char *end)
 {
     for (; end - p >= 8; p += 8) {
@@ -109,6 +115,13 @@ static inline const char *scan_line_end(const char *p, const char *end)
             break;
     }
     while (p < end && *p != '\r' && *p != '\n')
+        p++;
+    return p;
+}
+
+static inline const char *scan_plain_name(const char *p, const char *end)
+{
+    while (p < end && scan_is_plain_name((unsigned char)*p))
         p++;
     return p;
 }
