@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fmt.h"
+#include "config/reader.h"
+
+static void check_strategy(struct reader *r, struct route_settings *route)
+{
+    /* Names of other versions and of the gateway with the same configuration format. */
+    static const char *const known[] = {"cache_aware", "pipeline",  "precise_cache_aware", "lmcache_aware",
+                                        "cheapest",    "fastest",   "predicted_latency",   "least_prefill",
+                                        "adaptive",    "lora_aware"};
+    if (strategy_by_name(span_str(route->strategy_text), &route->strategy))
+        return;
+    struct buf list;
+    buf_init(&list, 4096);
+    for (unsigned i = 0; i < STRATEGY_COUNT; i++)
+        buf_printf(&list, "%s%s", i ? ", " : "", strategy_name((enum strategy_id)i));
+    const char *what = "is not known";
+    for (unsigned i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(known[i], route->strategy_text) == 0)
+            what = "is not available in this version";
+    reader_fault(r, reader_field(r, &route->strategy_text), "routes.strategy: \"%.100s\" %s; there are %.*s",
+                 route->strategy_text, what, SPAN_FMT(buf_view(&list)));
+    buf_fini(&list);
+}
+
+static void check_provider(struct reader *r, const struct map *providers, const char *const *field,
+                           const char *path)
+{
+    if (*field && !map_get(providers, span_str(*field)))
+        reader_fault(r, reader_field(r, field), "%s: there is no provider \"%.100s\"", path, *field);
+}
+
+static void check_variants(struct reader *r, const struct route_settings *route, const struct map *providers)
+{
+    struct map names;
+    map_init(&names);
+    for (unsigned i = 0; i < route->n_variants; i++) {
+        const struct variant_settings *v = &route->variants[i];
+        check_unique(r, &names, &v->name, v, "routes.variants.name", false);
+        const struct toml_place at = reader_field(r, &v->targets);
+        if (v->n_targets == 0 && at.line > 0) /* else: missing, said already */
+            reader_fault(r, at, "routes.variants.targets: must not be empty");
+        for (unsigned j = 0; j < v->n_targets; j++)
+            check_provider(r, providers, &v->targets[j].provider, "routes.variants.targets.provider");
+    }
+    map_fini(&names);
+}
+
+void check_routes(struct reader *r, const struct map *providers)
+{
+    struct map models;
+    map_init(&models);
+    for (unsigned i = 0; i < r->s->n_routes; i++) {
+        struct route_settings *route = &r->s->routes[i];
+        check_unique(r, &models, (const char *const *)&route->model, route, "routes.model", false);
+        check_strategy(r, route);
+        if (route->n_targets == 0 && route->n_variants == 0)
+            reader_fault(r, reader_table(r, route), "routes: needs \"targets\" or \"variants\"");
+        else if (route->n_targets > 0 && route->n_variants > 0)
+            reader_warn(r, reader_field(r, &route->targets),
+                        "routes.targets: not used, because there are variants");
+        for (unsigned j = 0; j < route->n_targets; j++)
+            check_provider(r, providers, &route->targets[j].provider, "routes.targets.provider");
+        check_variants(r, route, providers);
+    }
+    map_fini(&models);
+}
+
+void check_virtual_keys(struct reader *r, const struct map *providers)
+{
+    struct map keys;
+    map_init(&keys);
+    for (unsigned i = 0; i < r->s->n_virtual_keys; i++) {
+        struct virtual_key_settings *k = &r->s->virtual_keys[i];
+        check_unique(r, &keys, &k->key, k, "virtual_keys.key", true);
+        for (unsigned j = 0; j < k->providers.n; j++)
+            if (!map_get(providers, span_str(k->providers.item[j])))
+                reader_fault(r, reader_field(r, &k->providers),
+                             "virtual_keys.providers: there is no provider \"%.100s\"", k->providers.item[j]);
+        k->expires_at_ms = INT64_MAX;
+        if (k->expires_at_text && !fmt_parse_time(span_str(k->expires_at_text), &k->expires_at_ms))
+            reader_fault(r, reader_field(r, &k->expires_at_text),
+                         "virtual_keys.expires_at: \"%.100s\" is not an instant like 2030-01-31T00:00:00Z",
+                         k->expires_at_text);
+    }
+    map_fini(&keys);
+}
