@@ -251,8 +251,8 @@ static void hold_rest(struct stream_tls *t)
 static void conclude_eof(struct stream *s)
 {
     struct stream_tls *t = s->tls;
-    /* Without close_notify nobody knows whether a reply that ends with its connection was complete. Clients of ours
-     * frame their requests, so for them it is an ordinary end. */
+    /* Without close_notify nobody knows whether a reply that ends with its connection was complete. Clients
+     * of ours frame their requests, so for them it is an ordinary end. */
     if (t->ready && !t->client) {
         s->ev->on_eof(s, s->arg);
         return;
