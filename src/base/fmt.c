@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fmt.h"
 
-#include <stdio.h>
 #include <time.h>
 
 size_t fmt_u64(char *out, uint64_t v)
@@ -40,17 +39,46 @@ void fmt_hex_bytes(char *out, const uint8_t *bytes, size_t n)
     }
 }
 
+static char *two_digits(char *w, unsigned v)
+{
+    w[0] = (char)('0' + v / 10);
+    w[1] = (char)('0' + v % 10);
+    return w + 2;
+}
+
+/* By hand instead of gmtime_r and snprintf: every request row has one. The calendar is counted from 1 March
+ * of the year 0 in eras of 400 years (146,097 days), so that the leap day is the last of its year. */
 size_t fmt_time(char *out, uint64_t wall_ms)
 {
-    time_t secs = (time_t)(wall_ms / 1000);
-    struct tm tm;
-    gmtime_r(&secs, &tm);
-    char tmp[64];
-    int n = snprintf(tmp, sizeof tmp, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900, tm.tm_mon + 1,
-                     tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(wall_ms % 1000));
-    size_t len = n > FMT_TIME_MAX ? FMT_TIME_MAX : (size_t)n;
-    memcpy(out, tmp, len);
-    return len;
+    enum { ERA_DAYS = 146097, EPOCH_DAYS = 719468, DAY_SECS = 86400 };
+    /* The form has four digits for the year; later times stand still at its end. */
+    static const uint64_t last_ms = 253402300799999u;
+    if (wall_ms > last_ms)
+        wall_ms = last_ms;
+    uint64_t secs = wall_ms / 1000, days = secs / DAY_SECS + EPOCH_DAYS;
+    unsigned ms = (unsigned)(wall_ms % 1000), in_day = (unsigned)(secs % DAY_SECS);
+    unsigned era = (unsigned)(days / ERA_DAYS), d = (unsigned)(days % ERA_DAYS);
+    unsigned y = (d - d / 1460 + d / 36524 - d / 146096) / 365;
+    unsigned in_year = d - (365 * y + y / 4 - y / 100);
+    unsigned m = (5 * in_year + 2) / 153; /* 0 is March */
+    unsigned year = era * 400 + y + (m >= 10);
+    char *w = two_digits(out, year / 100);
+    w = two_digits(w, year % 100);
+    *w++ = '-';
+    w = two_digits(w, m < 10 ? m + 3 : m - 9);
+    *w++ = '-';
+    w = two_digits(w, in_year - (153 * m + 2) / 5 + 1);
+    *w++ = 'T';
+    w = two_digits(w, in_day / 3600);
+    *w++ = ':';
+    w = two_digits(w, in_day / 60 % 60);
+    *w++ = ':';
+    w = two_digits(w, in_day % 60);
+    *w++ = '.';
+    *w++ = (char)('0' + ms / 100);
+    w = two_digits(w, ms % 100);
+    *w++ = 'Z';
+    return (size_t)(w - out);
 }
 
 /* Reads exactly <n> digits at *at. */
@@ -95,9 +123,10 @@ bool fmt_parse_time(struct span s, int64_t *ret_wall_ms)
 {
     size_t at = 0;
     int year, mon, day, hour, min, sec, ms = 0, off_h = 0, off_m = 0, sign = 0;
-    if (!digits(s, &at, 4, &year) || !literal(s, &at, "-") || !digits(s, &at, 2, &mon) || !literal(s, &at, "-") ||
-        !digits(s, &at, 2, &day) || !literal(s, &at, "Tt ") || !digits(s, &at, 2, &hour) || !literal(s, &at, ":") ||
-        !digits(s, &at, 2, &min) || !literal(s, &at, ":") || !digits(s, &at, 2, &sec))
+    if (!digits(s, &at, 4, &year) || !literal(s, &at, "-") || !digits(s, &at, 2, &mon) ||
+        !literal(s, &at, "-") || !digits(s, &at, 2, &day) || !literal(s, &at, "Tt ") ||
+        !digits(s, &at, 2, &hour) || !literal(s, &at, ":") || !digits(s, &at, 2, &min) ||
+        !literal(s, &at, ":") || !digits(s, &at, 2, &sec))
         return false;
     if (mon < 1 || mon > 12 || day < 1 || day > 31 || hour > 23 || min > 59 || sec > 60)
         return false;
@@ -113,8 +142,12 @@ bool fmt_parse_time(struct span s, int64_t *ret_wall_ms)
     }
     if (at != s.n)
         return false;
-    struct tm tm = {
-        .tm_year = year - 1900, .tm_mon = mon - 1, .tm_mday = day, .tm_hour = hour, .tm_min = min, .tm_sec = sec};
+    struct tm tm = {.tm_year = year - 1900,
+                    .tm_mon = mon - 1,
+                    .tm_mday = day,
+                    .tm_hour = hour,
+                    .tm_min = min,
+                    .tm_sec = sec};
     int64_t secs = (int64_t)timegm(&tm);
     if (tm.tm_mday != day)
         return false; /* 30 February */

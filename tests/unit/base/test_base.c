@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit.h"
 
+#include <time.h>
+
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/fmt.h"
@@ -81,6 +83,28 @@ static void numbers_and_times(void **state)
     assert_false(fmt_parse_time(SPAN("2026-02-20"), &back));
 }
 
+/* Against the C library, over all years that the form can show. */
+static void time_like_the_c_library(void **state)
+{
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 3);
+    for (int i = 0; i < 200000; i++) {
+        uint64_t ms = i < 150000 ? (uint64_t)i * 86400000u : rng_below(&r, 253402300800000u);
+        time_t secs = (time_t)(ms / 1000);
+        struct tm tm;
+        gmtime_r(&secs, &tm);
+        char want[40], got[FMT_TIME_MAX];
+        size_t n = strftime(want, sizeof want, "%Y-%m-%dT%H:%M:%S", &tm);
+        snprintf(want + n, sizeof want - n, ".%03uZ", (unsigned)(ms % 1000));
+        assert_int_equal(fmt_time(got, ms), FMT_TIME_MAX);
+        assert_memory_equal(got, want, FMT_TIME_MAX);
+    }
+    char got[FMT_TIME_MAX];
+    fmt_time(got, UINT64_MAX);
+    assert_memory_equal(got, "9999-12-31T23:59:59.999Z", FMT_TIME_MAX);
+}
+
 static void hash_does_not_depend_on_cuts(void **state)
 {
     (void)state;
@@ -141,6 +165,7 @@ int main(void)
         cmocka_unit_test(arena_reuses_chunks),
         cmocka_unit_test(buf_keeps_its_maximum),
         cmocka_unit_test(numbers_and_times),
+        cmocka_unit_test(time_like_the_c_library),
         cmocka_unit_test(hash_does_not_depend_on_cuts),
         cmocka_unit_test(map_against_array),
         cmocka_unit_test(rng_is_fair),
