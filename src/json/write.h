@@ -25,7 +25,8 @@ void json_out_string(struct json_out *o, struct span s);
 void json_out_str(struct json_out *o, const char *s); /* NULL gives null */
 void json_out_u64(struct json_out *o, uint64_t v);
 void json_out_i64(struct json_out *o, int64_t v);
-/* Shortest text that reads back as the same double; NaN and infinities give null. */
+/* Shortest text that reads back as the same double, whole numbers below 1e15 without exponent (100000, not
+ * 1e+05); NaN and infinities give null. */
 void json_out_double(struct json_out *o, double v);
 void json_out_bool(struct json_out *o, bool v);
 void json_out_null(struct json_out *o);
