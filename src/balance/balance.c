@@ -60,8 +60,11 @@ struct balancer *balancer_new(enum strategy_id id, const struct pool_target *tar
     b->strategy = strategies[id];
     b->n = n;
     b->targets = mem_array(n > 0 ? n : 1, sizeof *b->targets);
-    for (unsigned i = 0; i < n; i++)
+    b->providers = mem_array(n > 0 ? n : 1, sizeof *b->providers);
+    for (unsigned i = 0; i < n; i++) {
         b->targets[i] = (struct pool_target){targets[i].target, targets[i].weight ? targets[i].weight : 1};
+        b->providers[i] = target_provider(targets[i].target);
+    }
     if (b->strategy->start && n > 0)
         b->strategy->start(b, previous && previous->id == id && previous->n > 0 ? previous : NULL);
     return b;
@@ -86,6 +89,7 @@ void balancer_unref(struct balancer *b)
     if (b->strategy->stop)
         b->strategy->stop(b);
     free(b->targets);
+    free(b->providers);
     b->magic = 0;
     free(b);
 }
@@ -163,7 +167,7 @@ unsigned candidates_nth(const struct candidates *s, unsigned k)
 {
     for (unsigned w = 0; w < s->words; w++) {
         uint64_t left = s->a[w] & s->b[w];
-        unsigned here = (unsigned)__builtin_popcountll(left);
+        unsigned here = bits_count(left);
         if (k >= here) {
             k -= here;
             continue;
@@ -192,7 +196,7 @@ static struct candidates candidates_of(const struct target_set *a, const struct 
 {
     struct candidates s = {.a = words(a), .b = words(b), .n = a->n, .words = words_of(a->n)};
     for (unsigned w = 0; w < s.words; w++)
-        s.count += (unsigned)__builtin_popcountll(s.a[w] & s.b[w]);
+        s.count += bits_count(s.a[w] & s.b[w]);
     return s;
 }
 

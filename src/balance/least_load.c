@@ -37,12 +37,11 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
         bool found = false;
         CANDIDATES_EACH(i, set)
         {
-            const struct target *t = b->targets[i].target;
-            struct rank r = {.load = provider_load(target_provider(t), c->now_ms)};
+            struct rank r = {.load = load_of(b, (unsigned)i, c->now_ms)};
             if (r.load > least.load)
                 continue;
             r.stamp = atomic_load_explicit(&stamps[i], memory_order_relaxed);
-            r.served = r.stamp == 0 ? target_served(t) : 0;
+            r.served = r.stamp == 0 ? target_served(b->targets[i].target) : 0;
             if (!found || is_better(&r, &least)) {
                 least = r;
                 best = (unsigned)i;

@@ -21,7 +21,8 @@ struct balancer {
     enum strategy_id id;
     unsigned n;
     struct pool_target *targets;
-    void *state; /* the strategy's own, or NULL */
+    struct provider **providers; /* of the targets: loads are read often */
+    void *state;                 /* the strategy's own, or NULL */
     /* Written at every pick, so it has a cache line of its own. */
     _Alignas(64) _Atomic uint64_t ticket;
 };
@@ -33,6 +34,20 @@ struct candidates {
     unsigned words; /* of a and b */
     unsigned count; /* candidates */
 };
+
+static inline unsigned load_of(const struct balancer *b, unsigned i, uint64_t now_ms)
+{
+    return provider_load(b->providers[i], now_ms);
+}
+
+/* Bits set. The builtin is a call into libgcc unless one builds for newer machines only. */
+static inline unsigned bits_count(uint64_t x)
+{
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (unsigned)(x * 0x0101010101010101u >> 56);
+}
 
 struct choice {
     int index;

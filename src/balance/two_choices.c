@@ -10,8 +10,8 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     unsigned first = below(c->rng, set->count), second = below(c->rng, set->count - 1);
     second += second >= first;
     unsigned i = candidates_nth(set, first), j = candidates_nth(set, second);
-    unsigned load_i = provider_load(target_provider(b->targets[i].target), c->now_ms);
-    unsigned load_j = provider_load(target_provider(b->targets[j].target), c->now_ms);
+    unsigned load_i = load_of(b, i, c->now_ms);
+    unsigned load_j = load_of(b, j, c->now_ms);
     /* Which of the two was drawn first is chance, so a tie is settled by chance. */
     return (struct choice){(int)(load_j < load_i ? j : i), PICK_TWO_CHOICES};
 }

@@ -90,7 +90,7 @@ static bool is_cooling(const struct target *t, const struct reliability *r, uint
 
 enum target_state target_state(const struct target *t, const struct reliability *r, uint64_t now_ms)
 {
-    if (!provider_is_healthy(t->provider))
+    if (atomic_load_explicit(&t->provider->unhealthy, memory_order_relaxed))
         return TARGET_UNHEALTHY;
     switch (breaker_look(t, r, now_ms)) {
     case BREAKER_OPEN:
