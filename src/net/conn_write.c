@@ -65,6 +65,10 @@ void conn_interim(struct conn *c)
 /* The request is over for its owner when on_reject returns; the client may still be sending. */
 void conn_reject(struct conn *c, int status, const char *text)
 {
+    if (c->reply_begun) { /* a second answer cannot follow */
+        conn_gone(c);
+        return;
+    }
     c->depth++;
     due_clear(&c->read_due);
     c->state = CONN_REJECTING;

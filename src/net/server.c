@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Listening and accepting. Each worker has a TCP socket of its own on the same port (SO_REUSEPORT); the
- * kernel spreads connections. accept4 hands out sockets as they are needed, and TCP_NODELAY is inherited from
- * the listening socket, so a new connection costs one system call.
+ * Listening and accepting. Each worker has a TCP socket of its own on the same port (SO_REUSEPORT), and the
+ * kernel spreads connections; a Unix socket has no such option, so its workers accept from one socket.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -76,7 +74,6 @@ static int listen_tcp_on(const struct server_options *o, const struct addrinfo *
         return fail(ret_error, "open a socket for", o->host, errno);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
         (o->reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) < 0) ||
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ||
         bind(fd, a->ai_addr, a->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
         char where[160];
         snprintf(where, sizeof where, "%.128s port %u", o->host, o->port);

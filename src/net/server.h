@@ -48,7 +48,8 @@ struct server_events {
      * what to answer; <text> one sentence. The owner writes the reply (or nothing); the connection is closed
      * afterwards by the server. Head may be unknown (conn_head is NULL). */
     void (*on_reject)(struct conn *c, void *arg, int status, const char *text);
-    /* The client has gone while a request was in flight. No call on <c> after this one returns. */
+    /* The client has gone while a request was in flight, or its body broke after the reply had begun. No call
+     * on <c> after this one returns. */
     void (*on_gone)(struct conn *c, void *arg);
     /* The queue of unsent reply bytes is empty again. */
     void (*on_drain)(struct conn *c, void *arg);

@@ -62,7 +62,7 @@ struct rig {
     bool last_loopback;
 };
 
-static int rig_write(struct conn *c, struct span a, struct span b)
+static inline int rig_write(struct conn *c, struct span a, struct span b)
 {
     struct iovec iov[2] = {{(void *)(uintptr_t)a.p, a.n}, {(void *)(uintptr_t)b.p, b.n}};
     return conn_writev(c, iov, b.n ? 2 : 1);
@@ -87,7 +87,7 @@ static inline void rig_answer(struct rig *r, struct conn *c)
     conn_finish(c, !close);
 }
 
-static void rig_short(struct rig *r, struct conn *c, int status)
+static inline void rig_short(struct rig *r, struct conn *c, int status)
 {
     buf_clear(&r->head);
     reply_begin(&r->head, status, 1000);
@@ -98,7 +98,7 @@ static void rig_short(struct rig *r, struct conn *c, int status)
     rig_write(c, buf_view(&r->head), SPAN_NONE);
 }
 
-static void rig_on_head(struct conn *c, void *arg)
+static inline void rig_on_head(struct conn *c, void *arg)
 {
     struct rig *r = arg;
     r->heads++;
@@ -124,7 +124,7 @@ static void rig_on_head(struct conn *c, void *arg)
     }
 }
 
-static void rig_on_body(struct conn *c, void *arg)
+static inline void rig_on_body(struct conn *c, void *arg)
 {
     struct rig *r = arg;
     r->bodies++;
@@ -145,7 +145,7 @@ static void rig_on_body(struct conn *c, void *arg)
     }
 }
 
-static void rig_on_reject(struct conn *c, void *arg, int status, const char *text)
+static inline void rig_on_reject(struct conn *c, void *arg, int status, const char *text)
 {
     struct rig *r = arg;
     assert_non_null(text);
@@ -155,7 +155,7 @@ static void rig_on_reject(struct conn *c, void *arg, int status, const char *tex
     rig_short(r, c, status);
 }
 
-static void rig_on_gone(struct conn *c, void *arg)
+static inline void rig_on_gone(struct conn *c, void *arg)
 {
     struct rig *r = arg;
     assert_non_null(conn_head(c));
@@ -167,14 +167,14 @@ static void rig_on_gone(struct conn *c, void *arg)
     conn_finish(c, true);
 }
 
-static void rig_on_drain(struct conn *c, void *arg)
+static inline void rig_on_drain(struct conn *c, void *arg)
 {
     struct rig *r = arg;
     assert_int_equal(conn_queued(c), 0);
     r->drains++;
 }
 
-static void rig_on_half_closed(struct conn *c, void *arg)
+static inline void rig_on_half_closed(struct conn *c, void *arg)
 {
     struct rig *r = arg;
     r->half_closed++;
@@ -184,7 +184,7 @@ static void rig_on_half_closed(struct conn *c, void *arg)
 static const struct server_events rig_events = {rig_on_head, rig_on_body,  rig_on_reject,
                                                 rig_on_gone, rig_on_drain, rig_on_half_closed};
 
-static struct rig *rig_new(void)
+static inline struct rig *rig_new(void)
 {
     struct rig *r = MEM_NEW(struct rig);
     assert_int_equal(net_loop_init(&r->loop, 0), 0);
@@ -204,7 +204,7 @@ static inline void rig_open(struct rig *r)
     assert_non_null(r->s);
 }
 
-static void client_read(struct client *c)
+static inline void client_read(struct client *c)
 {
     char part[65536];
     while (!c->eof && !c->reset) {
@@ -221,7 +221,7 @@ static void client_read(struct client *c)
 }
 
 /* One turn: waits for the loop or a client, at most 20 ms. <paused>: a client that does not read, or NULL. */
-static void rig_turn(struct rig *r, const struct client *paused)
+static inline void rig_turn(struct rig *r, const struct client *paused)
 {
     struct pollfd p[RIG_CLIENTS + 1];
     nfds_t n = 0;
@@ -249,7 +249,7 @@ static void rig_turn(struct rig *r, const struct client *paused)
     } while (0)
 #define RIG_WAIT(r, cond) RIG_WAIT_PAUSED(r, NULL, cond)
 
-static struct client *rig_adopt(struct rig *r, int fd)
+static inline struct client *rig_adopt(struct rig *r, int fd)
 {
     assert_true(r->n_clients < RIG_CLIENTS);
     struct client *c = &r->clients[r->n_clients++];
@@ -258,7 +258,7 @@ static struct client *rig_adopt(struct rig *r, int fd)
     return c;
 }
 
-static int connect_port(uint16_t port)
+static inline int connect_port(uint16_t port)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
     struct sockaddr_in a = {
@@ -274,7 +274,7 @@ static inline struct client *rig_connect(struct rig *r)
     return rig_adopt(r, connect_port(server_port(r->s)));
 }
 
-static void client_send(struct rig *r, struct client *c, const void *p, size_t n)
+static inline void client_send(struct rig *r, struct client *c, const void *p, size_t n)
 {
     uint64_t until = clock_mono_ms() + RIG_DEADLINE_MS;
     for (size_t at = 0; at < n;) {
@@ -322,7 +322,7 @@ static inline void client_reset(struct client *c)
     client_close(c);
 }
 
-static void rig_free(struct rig *r)
+static inline void rig_free(struct rig *r)
 {
     for (unsigned i = 0; i < r->n_clients; i++) {
         if (r->clients[i].fd >= 0)

@@ -27,7 +27,7 @@ static void half_closed_client_gets_its_reply(void **state)
     shutdown(c->fd, SHUT_WR);
     RIG_WAIT(r, client_has(c, "HTTP/1.1 100 Continue\r\n\r\n"));
     /* Asked twice whether it has gone, it has not. */
-    RIG_WAIT(r, only_conn(r)->read_due.kind == DUE_PROBE_2);
+    RIG_WAIT(r, only_conn(r)->read_due.kind >= DUE_PROBE_2);
     assert_int_equal(r->gone, 0);
     rig_answer(r, r->parked);
     RIG_WAIT(r, c->eof);
@@ -69,7 +69,7 @@ static void old_clients_get_no_interim_reply(void **state)
     client_say(r, c, "GET /x HTTP/1.0\r\n\r\n");
     RIG_WAIT(r, r->parked);
     shutdown(c->fd, SHUT_WR);
-    RIG_WAIT(r, only_conn(r)->read_due.kind == DUE_PROBE_1);
+    RIG_WAIT(r, only_conn(r)->read_due.kind >= DUE_PROBE_1);
     rig_answer(r, r->parked);
     RIG_WAIT(r, c->eof);
     assert_true(client_has(c, "GET /x 0\n") && !client_has(c, "100 Continue"));
@@ -86,7 +86,7 @@ static void closed_client_is_found_gone(void **state)
         uint64_t since = clock_mono_ms();
         client_close(c);
         RIG_WAIT(r, r->gone == 1);
-        assert_true(clock_mono_ms() - since < 1000);
+        assert_true(clock_mono_ms() - since < 2000); /* before the first check of the slow series */
         assert_int_equal(r->half_closed, streaming);
         assert_int_equal(server_connections(r->s), 0);
         assert_int_equal(server_requests_in_flight(r->s), 0);
@@ -281,7 +281,7 @@ static void unix_socket(void **state)
     assert_string_equal(r->last_peer, "unix");
     assert_true(r->last_loopback);
     shutdown(c->fd, SHUT_WR);
-    RIG_WAIT(r, only_conn(r)->read_due.kind == DUE_PROBE_2);
+    RIG_WAIT(r, only_conn(r)->read_due.kind >= DUE_PROBE_2);
     rig_answer(r, r->parked);
     RIG_WAIT(r, client_has(c, "GET /x 0\n") && c->eof);
     r->parked = NULL;
