@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Settings of rolter-sim: one table gives the command line, the help and the faults that may change at run
+ * time (POST /sim/faults uses the same names with '_' for '-'). Memory: strings belong to the options;
+ * sim_options_fini frees them.
+ */
+#ifndef ROLTER_SIM_OPTIONS_H
+#define ROLTER_SIM_OPTIONS_H
+
+#include "json/json.h"
+
+enum { SIM_MODELS_MAX = 64 };
+
+struct sim_options {
+    char *listen, *port_file, *name, *api_key;
+    char *models[SIM_MODELS_MAX]; /* none: any model is served */
+    unsigned n_models;
+    uint64_t block_size, blocks, max_model_len, max_running, max_waiting, tokens, seed, record;
+    double prefill_tps, decode_tps;
+    /* faults */
+    double fail_rate, stall_rate, cut_rate;
+    uint64_t fail_status, retry_after, head_delay_ms, slow_start_ms, health_status;
+    char *error_body;
+    bool cut_clean, chunk_usage, no_usage, no_done;
+};
+
+enum sim_options_result { SIM_OPTIONS_OK, SIM_OPTIONS_HELP, SIM_OPTIONS_BAD };
+
+/* Reads the command line. BAD: ret_error (256 bytes) says why. The options must be finished in any case. */
+enum sim_options_result sim_options_read(struct sim_options *o, int argc, char **argv, char *ret_error);
+void sim_options_fini(struct sim_options *o);
+void sim_options_help(void);
+/* Changes faults from a JSON object; nothing changes when a member is unknown or bad (false, text in
+ * ret_error). */
+bool sim_options_set_faults(struct sim_options *o, const struct json_doc *d, struct arena *a,
+                            char *ret_error);
+
+#endif
