@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * HTTP/1.x message heads: strict, resumable, without allocation. Bytes in, slices out; no socket, no clock.
- * Sources: RFC 9110, RFC 9112. Shapes that let two parsers disagree (request smuggling) are refused: both lengths,
- * doubled lengths, spaces before the colon, folded lines, bare CR or LF, NUL, unknown codings.
+ * Sources: RFC 9110, RFC 9112. Shapes that let two parsers disagree (request smuggling) are refused: both
+ * lengths, doubled lengths, spaces before the colon, folded lines, bare CR or LF, NUL, unknown codings.
  * Slices point into the caller's bytes, which stay where they are while the head is in use.
  * Complexity: O(bytes) in all, however the head is cut. Thread: none of its own.
  */
@@ -51,7 +51,7 @@ enum http_field_id {
 };
 
 struct http_field {
-    struct span name; /* as sent */
+    struct span name;  /* as sent */
     struct span value; /* without surrounding white space */
     uint8_t id;        /* enum http_field_id */
 };
@@ -60,21 +60,21 @@ struct http_field {
 enum http_reject {
     HTTP_OK_SO_FAR,
     HTTP_REJECT_REQUEST_LINE,
-    HTTP_REJECT_VERSION,       /* 505 */
+    HTTP_REJECT_VERSION, /* 505 */
     HTTP_REJECT_TARGET,
-    HTTP_REJECT_FIELD_NAME,    /* empty, space before colon, bad character */
-    HTTP_REJECT_FIELD_VALUE,   /* NUL, bare CR, other control characters */
-    HTTP_REJECT_LINE_END,      /* bare LF, bare CR */
+    HTTP_REJECT_FIELD_NAME,  /* empty, space before colon, bad character */
+    HTTP_REJECT_FIELD_VALUE, /* NUL, bare CR, other control characters */
+    HTTP_REJECT_LINE_END,    /* bare LF, bare CR */
     HTTP_REJECT_FOLD,
-    HTTP_REJECT_HOST,          /* missing (1.1), doubled, malformed */
-    HTTP_REJECT_LENGTH,        /* not a number, doubled (even if equal), a list, overflow */
+    HTTP_REJECT_HOST,   /* missing (1.1), doubled, malformed */
+    HTTP_REJECT_LENGTH, /* not a number, doubled (even if equal), a list, overflow */
     HTTP_REJECT_BOTH_LENGTHS,
-    HTTP_REJECT_CODING,        /* 501: transfer coding other than chunked */
-    HTTP_REJECT_CODING_LIST,   /* chunked twice, or an empty list */
-    HTTP_REJECT_TE_10,         /* transfer-encoding in HTTP/1.0 */
-    HTTP_REJECT_TOO_LARGE,     /* 431: bytes */
-    HTTP_REJECT_TOO_MANY,      /* 431: fields */
-    HTTP_REJECT_STATUS_LINE,   /* replies only */
+    HTTP_REJECT_CODING,      /* 501: transfer coding other than chunked */
+    HTTP_REJECT_CODING_LIST, /* chunked twice, or an empty list */
+    HTTP_REJECT_TE_10,       /* transfer-encoding in HTTP/1.0 */
+    HTTP_REJECT_TOO_LARGE,   /* 431: bytes */
+    HTTP_REJECT_TOO_MANY,    /* 431: fields */
+    HTTP_REJECT_STATUS_LINE, /* replies only */
     HTTP_REJECT_COUNT
 };
 /* HTTP status that answers a refused request head (400, 431, 501, 505). */
@@ -83,10 +83,10 @@ int http_reject_status(enum http_reject r);
 const char *http_reject_text(enum http_reject r);
 
 enum http_body_kind {
-    HTTP_BODY_NONE,    /* no body follows */
-    HTTP_BODY_LENGTH,  /* content_length bytes */
+    HTTP_BODY_NONE,   /* no body follows; also when Content-Length is 0 */
+    HTTP_BODY_LENGTH, /* content_length bytes, at least 1 */
     HTTP_BODY_CHUNKED,
-    HTTP_BODY_CLOSE,   /* replies only: until the connection ends */
+    HTTP_BODY_CLOSE, /* replies only: until the connection ends */
 };
 
 struct http_head {
@@ -101,11 +101,11 @@ struct http_head {
     /* both */
     int minor; /* HTTP/1.<minor>, 0 or 1 */
     enum http_body_kind body;
-    uint64_t content_length;
-    bool keep_alive; /* what version and Connection say */
-    bool expect_continue;
+    uint64_t content_length; /* as declared, at most INT64_MAX, or 0; of a reply to HEAD too */
+    bool keep_alive;         /* what version and Connection say; not with HTTP_BODY_CLOSE */
+    bool expect_continue;    /* HTTP/1.1 requests only */
     unsigned n_fields;
-    size_t bytes; /* length of the head with its empty line */
+    size_t bytes;                /* length of the head with its empty line */
     int16_t by_id[HTTP_F_COUNT]; /* index of the first field with this id, or -1 */
     /* Last, so that a copy may end behind the n_fields that exist: never copy a head by assignment. */
     struct http_field fields[HTTP_FIELDS_MAX];
@@ -113,14 +113,17 @@ struct http_head {
 
 enum http_result { HTTP_DONE, HTTP_MORE, HTTP_BAD };
 
-/* Parses a head that starts at <p>. HTTP_MORE: not complete yet; call again with more bytes from the same start and
- * the same *scanned (starts at 0; remembers how far the end was looked for). HTTP_BAD: *ret_why says why.
- * An absolute-form target is accepted and reduced to its path. Leading empty lines are refused. */
-enum http_result http_parse_request(struct http_head *h, const char *p, size_t n, size_t *scanned, size_t max_bytes,
-                                    enum http_reject *ret_why);
+/* Parses a head that starts at <p>. HTTP_MORE: not complete yet; call again with more bytes from the same
+ * start and the same *scanned (starts at 0; remembers how far the end was looked for). HTTP_BAD: *ret_why
+ * says why; the answer does not depend on how the bytes came. Only after HTTP_DONE does *h hold anything;
+ * until then it may be another one, and the bytes may move, between calls. An absolute-form target is
+ * accepted when its host is that of Host, and reduced to its path. Leading empty lines are refused, and so is
+ * a first byte that starts no method, without waiting for the line to end. */
+enum http_result http_parse_request(struct http_head *h, const char *p, size_t n, size_t *scanned,
+                                    size_t max_bytes, enum http_reject *ret_why);
 /* <head_request>: the request was HEAD, so no body follows. 1xx, 204 and 304 have none either. */
-enum http_result http_parse_reply(struct http_head *h, const char *p, size_t n, size_t *scanned, size_t max_bytes,
-                                  bool head_request, enum http_reject *ret_why);
+enum http_result http_parse_reply(struct http_head *h, const char *p, size_t n, size_t *scanned,
+                                  size_t max_bytes, bool head_request, enum http_reject *ret_why);
 
 /* Value of the first field with this id, or SPAN_NONE. O(1). */
 struct span http_field_get(const struct http_head *h, enum http_field_id id);
@@ -128,7 +131,8 @@ struct span http_field_get(const struct http_head *h, enum http_field_id id);
 struct span http_field_find(const struct http_head *h, struct span name);
 /* Whether the comma-separated list has <token> (any case), over all fields with this id. */
 bool http_field_has_token(const struct http_head *h, enum http_field_id id, struct span token);
-/* Hop-by-hop: Connection, Keep-Alive, Proxy-*, TE, Trailer, Transfer-Encoding, Upgrade, and what Connection names. */
+/* Hop-by-hop: Connection, Keep-Alive, Proxy-*, TE, Trailer, Transfer-Encoding, Upgrade, and what Connection
+ * names. */
 bool http_field_is_hop_by_hop(const struct http_head *h, const struct http_field *f);
 /* "OK", "Not Found"...; "Unknown" for codes without a name. */
 const char *http_status_text(int status);
