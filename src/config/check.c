@@ -11,24 +11,29 @@
 
 enum { TLS_ERROR_TEXT = 512 };
 
+struct first_use {
+    const char *const *field;
+    const void *table;
+};
+
 bool check_unique(struct reader *r, struct map *seen, const char *const *field, const void *table,
                   const char *path, bool secret)
 {
     if (!*field)
         return false;
-    const char *const *first = map_get(seen, span_str(*field));
+    const struct first_use *first = map_get(seen, span_str(*field));
     if (!first) {
-        map_put(seen, span_str(*field), (void *)field);
+        struct first_use *now = ARENA_NEW(&r->scratch, struct first_use);
+        *now = (struct first_use){field, table};
+        map_put(seen, span_str(*field), now);
         return false;
     }
-    const unsigned line = reader_field(r, first).line;
+    const unsigned line = reader_field_or_table(r, first->field, first->table).line;
     const struct toml_place at = reader_field_or_table(r, field, table);
     if (secret)
         reader_fault(r, at, "%s: is already used in line %u", path, line);
-    else if (line > 0)
-        reader_fault(r, at, "%s: \"%.100s\" is already used in line %u", path, *field, line);
     else
-        reader_fault(r, at, "%s: \"%.100s\" is already used", path, *field);
+        reader_fault(r, at, "%s: \"%.100s\" is already used in line %u", path, *field, line);
     return true;
 }
 

@@ -113,6 +113,9 @@ static void read_string(struct reader *r, const struct section *s, const struct 
                          path_of(s, k, path));
             return;
         }
+    } else if (k->type == KEY_TIME && node->kind != TOML_K_STRING) {
+        fault_type(r, s, k, node, "a date-time or a string");
+        return;
     } else if (!is_kind(r, s, k, node, TOML_K_STRING)) {
         return;
     }
@@ -304,18 +307,22 @@ static void warn_no_effect(struct reader *r, const struct section *s, const stru
 static void fault_unknown(struct reader *r, const struct section *s, const struct toml_node *node)
 {
     const struct section *elsewhere = NULL;
-    const struct key_spec *near = schema_nearest(s, node->key, &elsewhere);
-    const int n = node->key.n > 100 ? 100 : (int)node->key.n;
-    const char *dot = s->path[0] ? "." : "";
-    if (near && !elsewhere)
-        reader_fault(r, node->key_at, "%s%s%.*s: unknown key; did you mean \"%s\"?", s->path, dot, n,
-                     node->key.p, near->name);
-    else if (near)
-        reader_fault(r, node->key_at, "%s%s%.*s: unknown key; it belongs %s%s%s", s->path, dot, n,
-                     node->key.p, elsewhere->path[0] ? "in [" : "at the top of the file", elsewhere->path,
-                     elsewhere->path[0] ? "]" : "");
+    const struct key_spec *near = reader_is_full(r) ? NULL : schema_nearest(s, node->key, &elsewhere);
+    char path[PATH_TEXT + 128], place[PATH_TEXT];
+    snprintf(path, sizeof path, "%s%s%.*s", s->path, s->path[0] ? "." : "",
+             node->key.n > 100 ? 100 : (int)node->key.n, node->key.p);
+    if (elsewhere && elsewhere->path[0])
+        snprintf(place, sizeof place, "in [%s]", elsewhere->path);
     else
-        reader_fault(r, node->key_at, "%s%s%.*s: unknown key", s->path, dot, n, node->key.p);
+        snprintf(place, sizeof place, "at the top of the file");
+    if (near && !elsewhere)
+        reader_fault(r, node->key_at, "%s: unknown key; did you mean \"%s\"?", path, near->name);
+    else if (near && span_eq(node->key, span_str(near->name)))
+        reader_fault(r, node->key_at, "%s: unknown key; it belongs %s", path, place);
+    else if (near)
+        reader_fault(r, node->key_at, "%s: unknown key; did you mean \"%s\" %s?", path, near->name, place);
+    else
+        reader_fault(r, node->key_at, "%s: unknown key", path);
 }
 
 static void read_section(struct reader *r, const struct section *s, const struct toml_node *node, void *base,

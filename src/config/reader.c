@@ -61,6 +61,11 @@ static void add_finding(struct reader *r, bool is_error, struct toml_place at, c
     r->n_findings++;
 }
 
+bool reader_is_full(const struct reader *r)
+{
+    return r->n_findings == MAX_FINDINGS;
+}
+
 void reader_fault(struct reader *r, struct toml_place at, const char *fmt, ...)
 {
     va_list args;

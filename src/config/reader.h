@@ -35,6 +35,8 @@ void reader_fini(struct reader *r);
 /* At most MAX_FINDINGS are kept, all are counted. */
 void reader_fault(struct reader *r, struct toml_place at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void reader_warn(struct reader *r, struct toml_place at, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* No more findings are kept: messages that cost something to find are not worth it any more. */
+bool reader_is_full(const struct reader *r);
 /* Appends the findings, in the order of the file, and adds the counts. */
 void reader_report(struct reader *r, struct config_report *out);
 

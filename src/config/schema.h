@@ -95,8 +95,8 @@ extern const struct section schema_guardrails, schema_webhook, schema_plugins, s
 
 const struct key_spec *section_find(const struct section *s, struct span name);
 
-/* The known key nearest to <name>: in <s> first, else a key of any other section with this very name.
- * NULL when nothing is near; *ret_elsewhere is the section to name, or NULL for <s> itself. */
+/* The known key nearest to <name>, or NULL when nothing is near; keys of <s> itself are preferred.
+ * *ret_elsewhere is the other section that has it, or NULL. O(all keys). */
 const struct key_spec *schema_nearest(const struct section *s, struct span name,
                                       const struct section **ret_elsewhere);
 /* Changes (insert, delete, replace, swap neighbours) between two words; more than <limit> gives limit + 1. */

@@ -36,7 +36,7 @@ static const struct key_spec providers_keys[] = {
     KEY("insecure_tls", KEY_BOOL, struct provider_settings_file, insecure_tls, .preset = "false",
         .doc = "Accepts any certificate. For tests."),
     KEY("cache_tokens", KEY_UINT, struct provider_settings_file, cache_tokens, .preset = "0",
-        .unit = "tokens", .max = 1e15,
+        .unit = "tokens", .max = 1e12,
         .doc = "KV-cache capacity of the replica; 0 learns it from its metrics."),
     LATER("kv_events", KEY_TABLE, .section = &schema_kv_events, .doc = "KV-cache events of the engine."),
     LATER("lmcache", KEY_TABLE, .section = &schema_lmcache, .doc = "LMCache signal."),

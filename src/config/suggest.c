@@ -32,40 +32,41 @@ unsigned schema_distance(struct span a, struct span b, unsigned limit)
     return min2(last[b.n], limit + 1);
 }
 
-static const struct section *holder(const struct section *s, struct span name, const struct section *except)
+struct guess {
+    const struct key_spec *key;
+    const struct section *section;
+    unsigned distance; /* only nearer ones are taken */
+};
+
+static void look_into(const struct section *s, struct span name, struct guess *g)
 {
-    if (s != except && section_find(s, name))
-        return s;
-    for (unsigned i = 0; i < s->n; i++) {
-        const struct section *found = s->keys[i].section ? holder(s->keys[i].section, name, except) : NULL;
-        if (found)
-            return found;
+    for (unsigned i = 0; i < s->n && g->distance > 0; i++) {
+        const unsigned d = schema_distance(name, span_str(s->keys[i].name), g->distance);
+        if (d < g->distance)
+            *g = (struct guess){&s->keys[i], s, d};
     }
-    return NULL;
+}
+
+static void look_below(const struct section *s, struct span name, const struct section *except,
+                       struct guess *g)
+{
+    if (s != except)
+        look_into(s, name, g);
+    for (unsigned i = 0; i < s->n; i++)
+        if (s->keys[i].section)
+            look_below(s->keys[i].section, name, except, g);
 }
 
 const struct key_spec *schema_nearest(const struct section *s, struct span name,
                                       const struct section **ret_elsewhere)
 {
-    const struct section *elsewhere = holder(&schema_root, name, s);
-    const struct key_spec *best = NULL;
-    unsigned limit = name.n < 4 ? 1 : name.n < 8 ? 2 : 3;
-    /* A key of that very name elsewhere is a better guess than a key here that is three changes away. */
-    if (elsewhere && limit > 1)
-        limit = 1;
-    for (unsigned i = 0; i < s->n; i++) {
-        const unsigned d = schema_distance(name, span_str(s->keys[i].name), limit);
-        if (d <= limit) {
-            best = &s->keys[i];
-            limit = d == 0 ? 0 : d - 1;
-        }
-    }
-    if (best) {
-        *ret_elsewhere = NULL;
-        return best;
-    }
-    if (!elsewhere)
-        return NULL;
-    *ret_elsewhere = elsewhere;
-    return section_find(elsewhere, name);
+    struct guess here = {.distance = name.n < 4 ? 2 : name.n < 8 ? 3 : 4};
+    struct guess elsewhere = {.distance = name.n < 4 ? 1 : 2};
+    look_into(s, name, &here);
+    look_below(&schema_root, name, s, &elsewhere);
+    /* A key of nearly that name elsewhere is a better guess than a key here that is several changes away. */
+    const bool is_here = here.key && (!elsewhere.key || here.distance <= elsewhere.distance + 1);
+    const struct guess *g = is_here ? &here : &elsewhere;
+    *ret_elsewhere = is_here ? NULL : g->section;
+    return g->key;
 }

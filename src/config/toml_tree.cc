@@ -237,7 +237,10 @@ extern "C" const toml_node *toml_tree_parse(arena *a, span text, toml_fault *ret
         return build(a, root, {1, 1});
     } catch (const toml::parse_error &e) {
         ret_fault->at = place(e.source().begin);
-        const std::string_view what = e.description();
+        std::string_view what = e.description();
+        const std::string_view redundant = "Error "; /* the message says so before */
+        if (what.substr(0, redundant.size()) == redundant)
+            what.remove_prefix(redundant.size());
         std::snprintf(ret_fault->what, sizeof ret_fault->what, "%.*s",
                       static_cast<int>(std::min(what.size(), size_t{240})), what.data());
     } catch (const std::exception &e) {
