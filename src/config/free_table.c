@@ -104,7 +104,8 @@ void toml_write_string(struct buf *out, struct span s)
     BUF_LIT(out, "\"");
 }
 
-/* Our own JSON differs from TOML in two places: a colon is an equals sign, and a DEL must be escaped. */
+/* Our own JSON differs from TOML in a colon for an equals sign, a bare DEL in strings, and the negative zero.
+ */
 static void write_as_toml(struct span json, struct buf *out)
 {
     bool in_string = false;
@@ -117,6 +118,10 @@ static void write_as_toml(struct span json, struct buf *out)
             BUF_LIT(out, "\\u007f");
         } else if (!in_string && c == ':') {
             BUF_LIT(out, " = ");
+        } else if (!in_string && c == '-' && i + 1 < json.n && json.p[i + 1] == '0' &&
+                   (i + 2 == json.n || strchr(",]}", json.p[i + 2]))) {
+            BUF_LIT(out, "-0.0"); /* -0 would be an integer, which has one zero only */
+            i++;
         } else {
             if (c == '"')
                 in_string = !in_string;
