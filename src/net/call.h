@@ -12,12 +12,13 @@
 struct call;
 
 struct call_reply {
-    int status;          /* 0 when it failed */
-    struct span body;    /* lives during the callback */
+    int status;       /* 0 when no head came */
+    struct span body; /* lives during the callback; empty when it failed */
     struct span content_type;
-    bool failed, too_large, timed_out;
-    enum exchange_fail why; /* when failed */
-    const char *detail;  /* text or NULL */
+    bool failed;               /* also set with the next two */
+    bool too_large, timed_out; /* the reply exceeded the maximum; the time for everything was over */
+    enum exchange_fail why;    /* when failed */
+    const char *detail;        /* text or NULL */
 };
 
 typedef void call_fn(struct call *c, void *arg, const struct call_reply *r);
@@ -25,10 +26,10 @@ typedef void call_fn(struct call *c, void *arg, const struct call_reply *r);
 struct call_request {
     const struct net_origin *origin; /* lives as long as the call */
     const char *method;              /* "GET" */
-    struct span path;                /* with the base path and query already in it */
+    struct span path;                /* with the base path and query already in it; empty stands for "/" */
     struct span headers;             /* "name: value\r\n" lines beside Host, Content-Length; may be empty */
     struct span body;                /* copied */
-    unsigned timeout_ms;             /* for everything together */
+    unsigned timeout_ms;             /* for everything together; 0 = no limit */
     size_t max_reply_bytes;
 };
 

@@ -56,6 +56,11 @@ size_t pool_idle(const struct pool *p)
     return p->n_idle;
 }
 
+struct net_loop *pool_loop(const struct pool *p)
+{
+    return p->loop;
+}
+
 struct pool_counts pool_counts(const struct pool *p)
 {
     return p->counts;

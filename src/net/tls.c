@@ -16,7 +16,7 @@ enum { ERROR_BYTES = 256 };
 /* "<what>: <OpenSSL's reason>"; empties the error queue. */
 static void say(char *ret_error, const char *what, const char *object)
 {
-    unsigned long code = ERR_peek_last_error();
+    unsigned long code = ERR_peek_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
     if (code && ERR_SYSTEM_ERROR(code))
         reason = strerror(ERR_GET_REASON(code));
