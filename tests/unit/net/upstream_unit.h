@@ -7,6 +7,7 @@
 #define ROLTER_TESTS_UPSTREAM_UNIT_H
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 
 #include "base/buf.h"
 #include "net/exchange.h"
@@ -54,12 +55,15 @@ static inline void up_close(struct up *u)
     buf_fini(&u->got);
 }
 
-/* Waits for a new connection; the one before is closed. */
+/* Waits for a new connection; the one before is closed. Pieces go out as they are sent, without waiting for
+ * acknowledgements. */
 static inline void up_accept(struct up *u)
 {
     up_hang_up(u);
     buf_clear(&u->got);
     RUN_UNTIL(u->loop, (u->fd = accept4(u->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0);
+    int on = 1;
+    setsockopt(u->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 static inline bool up_no_connection(struct up *u)
@@ -74,10 +78,11 @@ static inline bool up_no_connection(struct up *u)
 static inline int up_recv(struct up *u)
 {
     char tmp[65536];
-    ssize_t n = recv(u->fd, tmp, sizeof tmp, 0);
-    if (n > 0)
+    ssize_t n, before = (ssize_t)u->got.n;
+    while ((n = recv(u->fd, tmp, sizeof tmp, 0)) > 0)
         buf_add(&u->got, tmp, (size_t)n);
-    return n > 0 ? 1 : n < 0 && errno == EAGAIN ? 0 : -1;
+    bool any = (ssize_t)u->got.n > before;
+    return any ? 1 : n < 0 && errno == EAGAIN ? 0 : -1;
 }
 
 static inline bool up_has(struct up *u, const char *end)
