@@ -26,29 +26,44 @@ struct usage {
 };
 void usage_init(struct usage *u);
 bool usage_is_known(const struct usage *u);
-/* Total falls back to the sum. OpenAI's prompt includes cached tokens, Anthropic's does not: `prompt` here is what
- * the dialect reports, `cache_read`/`cache_write` stand beside it. */
+/* Total falls back to the sum of prompt and completion. OpenAI's prompt includes cached tokens, Anthropic's
+ * does not: `prompt` here is what the dialect reports, `cache_read`/`cache_write` stand beside it. */
 uint64_t usage_total(const struct usage *u);
 
 /* The conversation as text (A4 to A8, R20): bounded copy, length and digest of the whole. */
 enum { PROMPT_TEXT_MAX = 32768 };
 struct prompt_context {
-    struct span text; /* at most PROMPT_TEXT_MAX bytes, cut on a character boundary; in the arena or the body */
-    uint64_t len;     /* bytes of the whole prompt, tool traffic included */
-    uint64_t digest;  /* XXH3 over everything, media included */
-    bool is_raw;      /* a body of no known shape: the bounded raw body */
+    struct span
+        text;     /* at most PROMPT_TEXT_MAX bytes, cut on a character boundary; in the arena or the body */
+    uint64_t len; /* bytes of the whole prompt, tool traffic included */
+    uint64_t digest; /* XXH3 over everything, media included */
+    /* Measured bytes before the first user turn; <len> when there is none. */
+    uint64_t head_len;
+    bool is_raw; /* a body of no known shape: the bounded raw body */
 };
+
+struct prompt_options {
+    bool include_tools; /* A19: the tools schema first, at most half of the text, all of it in length and
+                           digest */
+    /* Gets every measured byte in order, in pieces cut anywhere (media is not among them); may be NULL. */
+    void (*each)(void *arg, const char *p, size_t n);
+    void *arg;
+};
+
+struct prompt_writer;
 
 struct dialect {
     const char *name; /* "chat", "completions"... */
     const char *path; /* "/v1/chat/completions" */
     bool has_stream;
     bool anthropic_errors;
-    /* Reads the conversation of a request body. */
-    void (*prompt)(const struct json_doc *d, struct arena *a, struct prompt_context *ret);
+    /* Writes the conversation of a request body, nothing when it has no known shape; dialect_prompt calls it.
+     */
+    void (*prompt)(struct prompt_writer *w);
     /* Usage from a complete JSON reply. */
     void (*reply_usage)(const struct json_doc *d, struct usage *io);
-    /* Usage from one event of a stream: fields that appear replace those of earlier events (last value wins). */
+    /* Usage from one event of a stream: fields that appear replace those of earlier events (last value wins).
+     */
     void (*event_usage)(const struct json_doc *d, struct usage *io);
 };
 
@@ -56,15 +71,21 @@ const struct dialect *dialect_get(enum dialect_id id);
 /* By path, or NULL. <path> as in the request, query taken off. */
 const struct dialect *dialect_by_path(struct span path, enum dialect_id *ret);
 
-/* Prompt context for every JSON request (A8): the dialect's reader, and the raw body for shapes it cannot read. */
-void dialect_prompt(enum dialect_id id, const struct json_doc *d, struct arena *a, struct prompt_context *ret);
+/* Prompt context for every JSON request (A8): the dialect's reader, and the raw body for shapes it cannot
+ * read. <options> may be NULL. O(bytes of the body); at most 2 * PROMPT_TEXT_MAX bytes of the arena. */
+void dialect_prompt(enum dialect_id id, const struct json_doc *d, struct arena *a,
+                    struct prompt_context *ret);
+void dialect_prompt_with(enum dialect_id id, const struct json_doc *d, const struct prompt_options *options,
+                         struct arena *a, struct prompt_context *ret);
 
-/* Whether an event's data can hold usage, from its bytes alone: spares parsing the others. */
+/* Whether an event's data can hold usage, from its bytes alone: spares parsing the others, those with
+ * "usage": null among them. False means there is none; true may be a nested namesake. */
 bool dialect_may_have_usage(enum dialect_id id, struct span data);
 
-/* An error body in the caller's dialect (G10, R35). <code> and <param> may be NULL. <dialect> NULL = OpenAI's shape. */
-void dialect_error(struct buf *b, const struct dialect *dialect, int status, const char *code, const char *param,
-                   struct span message, struct span request_id);
+/* An error body in the caller's dialect (G10, R35). <code> and <param> may be NULL. <dialect> NULL = OpenAI's
+ * shape. */
+void dialect_error(struct buf *b, const struct dialect *dialect, int status, const char *code,
+                   const char *param, struct span message, struct span request_id);
 /* OpenAI's and Anthropic's `type` for a status. */
 const char *dialect_error_type(const struct dialect *dialect, int status);
 

@@ -62,10 +62,12 @@ static bool announce_waiter(struct provider *p)
 
 enum gate_answer provider_gate_enter(struct provider *p, struct gate_waiter *w, bool may_queue)
 {
-    w->queued = false;
-    list_init(&w->node);
     if (enter_at_once(p))
         return GATE_GRANTED;
+    if (!may_queue)
+        return GATE_FULL;
+    w->queued = false;
+    list_init(&w->node);
     enum gate_answer answer = GATE_FULL;
     pthread_mutex_lock(&p->lock);
     for (;;) {
@@ -73,7 +75,7 @@ enum gate_answer provider_gate_enter(struct provider *p, struct gate_waiter *w, 
             answer = GATE_GRANTED;
             break;
         }
-        if (!may_queue || waiting_of(atomic_load(&p->gate)) >= atomic_load(&p->gate_capacity))
+        if (waiting_of(atomic_load(&p->gate)) >= atomic_load(&p->gate_capacity))
             break;
         if (announce_waiter(p)) {
             w->queued = true;

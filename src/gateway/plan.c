@@ -56,7 +56,8 @@ static void build_prices(struct plan *p)
     }
 }
 
-struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous, uint64_t now_ms)
+struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous,
+                        uint64_t now_ms)
 {
     struct plan *p = MEM_NEW(struct plan);
     atomic_init(&p->refs, 1);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan: a configuration made ready for requests. Immutable after plan_build; each request holds a reference from
- * admission to its end, so it keeps the configuration that it started with (G8). What is learnt (loads, health,
- * breakers, balancer state) hangs on the fleet and on balancers that the next plan takes over by identity.
+ * The plan: a configuration made ready for requests. Immutable after plan_build; each request holds a
+ * reference from admission to its end, so it keeps the configuration that it started with (G8). What is
+ * learnt (loads, health, breakers, balancer state) hangs on the fleet and on balancers that the next plan
+ * takes over by identity.
  *
- * Threads: plans are read by all workers; references are atomic; plan_build and the last plan_unref may happen on any
- * thread.
+ * Threads: plans are read by all workers; references are atomic; plan_build and the last plan_unref may
+ * happen on any thread.
  */
 #ifndef ROLTER_GATEWAY_PLAN_H
 #define ROLTER_GATEWAY_PLAN_H
@@ -33,13 +34,15 @@ struct plan_provider {
     unsigned n_keys;
     struct plan_pool *direct; /* the pool of "provider/model" requests: one target, any model */
     metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy;
-    metric_series_t m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
+    metric_series_t
+        m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
 };
 
 struct plan_target {
     struct plan_provider *provider;
     struct target *state;
-    const char *model; /* upstream model; NULL in a direct pool: what the client asked for behind "provider/" */
+    const char
+        *model; /* upstream model; NULL in a direct pool: what the client asked for behind "provider/" */
     struct span model_json; /* the same as JSON text with quotes */
     metric_series_t m_ok, m_error;
 };
@@ -82,7 +85,7 @@ struct plan_key {
     uint8_t digest[32]; /* SHA-256 of pepper, 0x1F, key (reference 1.5) */
     char id[17];        /* first 16 hexadecimal digits of the digest */
     const char *name;
-    struct map models;  /* allowed public names; empty = all */
+    struct map models; /* allowed public names; empty = all */
     bool all_models, all_providers;
     uint64_t *providers; /* bit set over plan->providers */
     bool disabled;
@@ -107,16 +110,18 @@ struct plan {
     bool open; /* no key is asked for */
     struct reliability reliability;
     struct net_egress egress;
-    struct map forwarded; /* extra request headers that go up, lower case */
-    struct span injected; /* header lines that are added to every upstream request */
+    struct map forwarded;      /* extra request headers that go up, lower case */
+    struct span injected;      /* header lines that are added to every upstream request */
     struct map price_by_model; /* struct model_price_settings */
 };
 
 /* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */
 void plan_refresh_gauges(const struct plan *p);
 
-/* Takes <settings> over (also on failure). <previous> may be NULL. Never fails on what config_load accepted. */
-struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous, uint64_t now_ms);
+/* Takes <settings> over (also on failure). <previous> may be NULL. Never fails on what config_load accepted.
+ */
+struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous,
+                        uint64_t now_ms);
 struct plan *plan_ref(struct plan *p);
 void plan_unref(struct plan *p);
 

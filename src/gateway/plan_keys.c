@@ -47,8 +47,8 @@ const struct plan_key *plan_find_key(const struct plan *p, struct span key)
     plan_key_digest(p->settings->server.key_pepper, key, digest);
     struct span d = span_of((const char *)digest, sizeof digest);
     const struct plan_key *k = map_get(&p->key_by_digest, d);
-    /* The table compares digests, of which an outsider learns nothing by timing; once more in constant time all the
-     * same, so that the statement does not rest on the table. */
+    /* The table compares digests, of which an outsider learns nothing by timing; once more in constant time
+     * all the same, so that the statement does not rest on the table. */
     if (!k || !span_eq_const_time(d, span_of((const char *)k->digest, sizeof k->digest)))
         return NULL;
     return k;
@@ -68,7 +68,6 @@ bool plan_key_allows_provider(const struct plan_key *k, const struct plan_provid
 {
     return !k || k->all_providers || (k->providers[p->index / 64] >> (p->index % 64) & 1);
 }
-
 
 void plan_build_keys(struct plan *p)
 {

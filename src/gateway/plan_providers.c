@@ -59,7 +59,8 @@ static void build_provider(struct plan *p, struct plan_provider *pp)
 {
     const struct provider_settings_file *s = pp->settings;
     const char *why;
-    CHECK_MSG(origin_parse(span_str(s->api_base), &pp->origin, &why), "the configuration reader checked this");
+    CHECK_MSG(origin_parse(span_str(s->api_base), &pp->origin, &why),
+              "the configuration reader checked this");
     const struct strings *roots = s->ca_bundles.n ? &s->ca_bundles : &p->settings->ca_bundles;
     pp->origin.ca_bundles = roots->item;
     pp->origin.n_ca_bundles = roots->n;
@@ -81,7 +82,8 @@ static void build_provider(struct plan *p, struct plan_provider *pp)
     pp->m_queued = metric_series(M_QUEUE_DEPTH, s->name, NULL, NULL);
     pp->m_healthy = metric_series(M_PROVIDER_HEALTHY, s->name, NULL, NULL);
     for (int f = 0; f < EXCHANGE_FAIL_COUNT; f++)
-        pp->m_errors[f] = metric_series(M_UPSTREAM_ERRORS, s->name, exchange_fail_name((enum exchange_fail)f), NULL);
+        pp->m_errors[f] =
+            metric_series(M_UPSTREAM_ERRORS, s->name, exchange_fail_name((enum exchange_fail)f), NULL);
     pp->m_errors[EXCHANGE_FAIL_COUNT] = metric_series(M_UPSTREAM_ERRORS, s->name, "status", NULL);
 }
 

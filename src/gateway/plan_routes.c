@@ -43,7 +43,8 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         t->state = fleet_target_get(p->fleet, ps->name, ps->api_base, model_label);
         t->m_ok = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "ok");
         t->m_error = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "error");
-        members[i] = (struct pool_target){.target = t->state, .weight = targets[i].weight ? targets[i].weight : 1};
+        members[i] =
+            (struct pool_target){.target = t->state, .weight = targets[i].weight ? targets[i].weight : 1};
     }
     pool->balancer = balancer_new(strategy, members, n, previous ? previous->balancer : NULL);
     free(members);
@@ -88,8 +89,8 @@ static void build_metrics(struct plan_route *r)
     r->m_ttft = metric_series(M_TTFT, r->model, NULL, NULL);
 }
 
-/* Variant indexes in a smooth weighted order, one period long, so that a ticket picks the primary exactly by weight
- * over all workers. */
+/* Variant indexes in a smooth weighted order, one period long, so that a ticket picks the primary exactly by
+ * weight over all workers. */
 static void build_variant_order(struct plan_route *r)
 {
     uint64_t total = 0;
@@ -144,7 +145,8 @@ static void build_route(struct plan *p, struct plan_route *r, const struct route
     }
     build_metrics(r);
     if (s->n_variants == 0) {
-        plan_pool_init(p, &r->pool, s->strategy, s->targets, s->n_targets, s->model, previous ? &previous->pool : NULL);
+        plan_pool_init(p, &r->pool, s->strategy, s->targets, s->n_targets, s->model,
+                       previous ? &previous->pool : NULL);
         return;
     }
     r->n_variants = s->n_variants;
@@ -182,7 +184,8 @@ void plan_build_routes(struct plan *p, struct plan *previous)
     map_init(&p->route_by_model);
     for (unsigned i = 0; i < p->n_routes; i++) {
         struct span name = span_str(s->routes[i].model);
-        build_route(p, &p->routes[i], &s->routes[i], previous ? map_get(&previous->route_by_model, name) : NULL);
+        build_route(p, &p->routes[i], &s->routes[i],
+                    previous ? map_get(&previous->route_by_model, name) : NULL);
         map_put(&p->route_by_model, name, &p->routes[i]);
     }
     p->direct_routes = mem_array(p->n_providers, sizeof *p->direct_routes);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The configuration as plain data, exactly as the file (and the environment) says it, defaults filled in. The config
- * module reads a file into it through one table of keys; plan.h turns it into what requests use. Names, defaults and
- * units of the keys are in that table (src/config) and in docs/configuration.md.
+ * The configuration as plain data, exactly as the file (and the environment) says it, defaults filled in. The
+ * config module reads a file into it through one table of keys; plan.h turns it into what requests use.
+ * Names, defaults and units of the keys are in that table (src/config) and in docs/configuration.md.
  *
- * Memory: everything hangs on one arena, freed by settings_free. Strings are NUL-terminated; an absent optional
- * string is NULL. Immutable after loading. Times: the key's own unit is in the name.
+ * Memory: everything hangs on one arena, freed by settings_free. Strings are NUL-terminated; an absent
+ * optional string is NULL. Immutable after loading. Times: the key's own unit is in the name.
  */
 #ifndef ROLTER_GATEWAY_SETTINGS_H
 #define ROLTER_GATEWAY_SETTINGS_H
@@ -138,9 +138,9 @@ struct provider_settings_file {
     struct api_key_settings *api_keys;
     unsigned n_api_keys;
     struct strings ca_bundles; /* replaces [tls] ca_bundles when not empty */
-    bool insecure_tls; /* verification off */
-    uint64_t cache_tokens; /* 0 = learn it */
-    unsigned line; /* where it stands in the file, for faults found later */
+    bool insecure_tls;         /* verification off */
+    uint64_t cache_tokens;     /* 0 = learn it */
+    unsigned line;             /* where it stands in the file, for faults found later */
 };
 
 struct target_settings {

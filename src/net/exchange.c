@@ -54,7 +54,7 @@ struct exchange {
     uint8_t busy; /* calls on the stack that use this object */
     bool gone;    /* over, memory kept while busy */
     bool paused;
-    bool unflushed;  /* on_body since the last on_flush */
+    bool unflushed;  /* on_head or on_body since the last on_flush */
     bool keep_alive; /* what the reply says */
     bool got_bytes;
     bool reused, replaced;
@@ -218,9 +218,7 @@ static void finish(struct exchange *x, size_t rest, bool close_delimited)
             stream_read_start(c->stream);
         pool_conn_put(c); /* before the owner hears of it: its next request may take it at once */
     }
-    flush(x);
-    if (x->gone)
-        return;
+    x->unflushed = false; /* on_end stands for it */
     x->state = STATE_OVER;
     x->ev->on_end(x, x->arg, close_delimited);
     release(x);
@@ -453,9 +451,12 @@ static void take_head(struct exchange *x, const char *p, size_t n)
     x->left = h->content_length;
     x->keep_alive = h->keep_alive;
     http_chunk_init(&x->chunk);
+    x->unflushed = true;
     x->ev->on_head(x, x->arg, h);
     if (!x->gone)
         take_body(x, p + used, n - used);
+    if (held.n && !x->gone)
+        flush(x); /* slices of <held> must not outlive it */
     buf_fini(&held);
 }
 

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the gateway. The main thread is the signals thread: reloads, health probes, engine metrics, the end.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "gateway/gateway.h"
+#include "gateway/plan_signals.h"
+
+enum { WATCH_SETTLE_MS = 200 };
+
+struct serve {
+    const struct cli_options *options;
+    struct net_loop loop;
+    struct gateway *gateway;
+    struct signals *signals;
+    uv_signal_t on_hup, on_term, on_int;
+    uv_fs_event_t watch;
+    uv_timer_t settle; /* editors write a file in several steps */
+    bool ending;
+    uint64_t seen; /* hash of the file as last read */
+};
+
+static void print_report(const struct config_report *r)
+{
+    fwrite(r->text.p, 1, r->text.n, stderr);
+}
+
+/* Hash of the file's bytes, 0 when it cannot be read. */
+static uint64_t file_hash(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return 0;
+    struct hash_stream h;
+    hash_begin(&h);
+    char piece[16384];
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+        hash_update(&h, piece, n);
+    fclose(f);
+    return hash_end(&h);
+}
+
+static void reload(struct serve *s, const char *why)
+{
+    if (s->ending)
+        return;
+    s->seen = file_hash(s->options->config);
+    struct config_report r;
+    config_report_init(&r);
+    struct settings *next = config_load(s->options->config, false, &s->options->overrides, &r);
+    print_report(&r);
+    if (!next) {
+        metric_add(metric_plain(M_CONFIG_RELOAD_FAILURES), 1);
+        log_error("reload (%s): %u fault%s, the running configuration stays", why, r.errors,
+                  r.errors == 1 ? "" : "s");
+        config_report_fini(&r);
+        return;
+    }
+    struct buf restart;
+    buf_init(&restart, 65536);
+    if (config_needs_restart(gateway_plan(s->gateway)->settings, next, &restart) > 0)
+        log_warn("reload (%s): takes effect at the next start only: %.*s", why, SPAN_FMT(buf_view(&restart)));
+    buf_fini(&restart);
+    gateway_reload(s->gateway, next);
+    struct signals_settings watch;
+    plan_signals(gateway_plan(s->gateway), &watch);
+    signals_update(s->signals, &watch);
+    metric_add(metric_plain(M_CONFIG_RELOADS), 1);
+    log_info("reload (%s): configuration %llu is running", why,
+             (unsigned long long)gateway_plan(s->gateway)->version);
+    config_report_fini(&r);
+}
+
+static void on_hup(uv_signal_t *h, int signum)
+{
+    reload(h->data, "signal");
+}
+
+static void on_settled(uv_timer_t *t)
+{
+    struct serve *s = t->data;
+    /* Other files of the directory change too, and editors touch without changing. */
+    uint64_t now = file_hash(s->options->config);
+    if (now == 0 || now == s->seen)
+        return;
+    s->seen = now;
+    reload(s, "file changed");
+}
+
+static void on_file_event(uv_fs_event_t *h, const char *name, int events, int status)
+{
+    struct serve *s = h->data;
+    if (!s->ending && !uv_is_active((uv_handle_t *)&s->settle))
+        uv_timer_start(&s->settle, on_settled, WATCH_SETTLE_MS, 0);
+}
+
+/* Watches the directory, not the file: editors and mounted config maps replace files. */
+static void watch_start(struct serve *s)
+{
+    const char *slash = strrchr(s->options->config, '/');
+    char dir[4096] = ".";
+    if (slash)
+        snprintf(dir, sizeof dir, "%.*s", slash == s->options->config ? 1 : (int)(slash - s->options->config),
+                 s->options->config);
+    int err = uv_fs_event_start(&s->watch, on_file_event, dir, 0);
+    if (err)
+        log_warn("cannot watch %s for changes: %s", dir, uv_strerror(err));
+}
+
+static void close_all(struct serve *s)
+{
+    uv_close((uv_handle_t *)&s->on_hup, NULL);
+    uv_close((uv_handle_t *)&s->on_term, NULL);
+    uv_close((uv_handle_t *)&s->on_int, NULL);
+    uv_close((uv_handle_t *)&s->watch, NULL);
+    uv_close((uv_handle_t *)&s->settle, NULL);
+}
+
+static void drained(void *arg)
+{
+    struct serve *s = arg;
+    net_loop_stop(&s->loop);
+}
+
+static void on_end(uv_signal_t *h, int signum)
+{
+    struct serve *s = h->data;
+    if (s->ending) {
+        log_warn("second signal: not waiting for what is in flight");
+        net_loop_stop(&s->loop);
+        return;
+    }
+    s->ending = true;
+    unsigned secs = gateway_plan(s->gateway)->settings->server.drain_secs;
+    log_info("draining for at most %u s", secs);
+    gateway_drain(s->gateway, (uint64_t)secs * 1000, drained, s);
+}
+
+static void handles_init(struct serve *s)
+{
+    CHECK(uv_signal_init(&s->loop.uv, &s->on_hup) == 0);
+    CHECK(uv_signal_init(&s->loop.uv, &s->on_term) == 0);
+    CHECK(uv_signal_init(&s->loop.uv, &s->on_int) == 0);
+    CHECK(uv_fs_event_init(&s->loop.uv, &s->watch) == 0);
+    CHECK(uv_timer_init(&s->loop.uv, &s->settle) == 0);
+    s->on_hup.data = s->on_term.data = s->on_int.data = s->watch.data = s->settle.data = s;
+    uv_signal_start(&s->on_hup, on_hup, SIGHUP);
+    uv_signal_start(&s->on_term, on_end, SIGTERM);
+    uv_signal_start(&s->on_int, on_end, SIGINT);
+}
+
+/* As many descriptors as the system lets us have: a stream takes two. */
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+static void warn_if_open(const struct plan *p)
+{
+    const char *host = p->settings->server.host;
+    bool loopback =
+        strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+    if (p->open && !loopback)
+        log_warn(
+            "NO KEYS ARE CONFIGURED: everybody who reaches %s:%u can use the upstreams at your cost; add "
+            "[[virtual_keys]], or bind to 127.0.0.1",
+            host, p->settings->server.port);
+}
+
+static int run(struct serve *s, struct settings *settings)
+{
+    char error[256] = "";
+    CHECK_MSG(net_loop_init(&s->loop, 1000) == 0, "cannot make an event loop");
+    s->gateway = gateway_start(settings, &s->loop, error);
+    if (!s->gateway) {
+        log_error("cannot start: %s", error);
+        net_loop_fini(&s->loop);
+        return 1;
+    }
+    handles_init(s);
+    s->seen = file_hash(s->options->config);
+    struct signals_settings watch;
+    plan_signals(gateway_plan(s->gateway), &watch);
+    s->signals = signals_start(&s->loop, &watch);
+    watch_start(s);
+    warn_if_open(gateway_plan(s->gateway));
+    printf("listening on %s\n", gateway_url(s->gateway));
+    fflush(stdout);
+    net_loop_run(&s->loop);
+    signals_stop(s->signals);
+    close_all(s);
+    gateway_stop(s->gateway);
+    net_loop_fini(&s->loop);
+    return 0;
+}
+
+int cli_serve(const struct cli_options *o)
+{
+    if (o->debug)
+        log_set_level(LOG_DEBUG);
+    raise_limits();
+    struct config_report r;
+    config_report_init(&r);
+    struct settings *settings = config_load(o->config, !o->config_given, &o->overrides, &r);
+    print_report(&r);
+    config_report_fini(&r);
+    if (!settings) {
+        log_error("not started: the configuration has faults");
+        return 1;
+    }
+    struct serve s = {.options = o};
+    return run(&s, settings);
+}

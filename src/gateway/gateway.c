@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/gateway.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "gateway/row_writer.h"
+#include "gateway/worker.h"
+
+enum {
+    ROW_RING_BYTES = 1 << 20,
+    POOL_IDLE_PER_ORIGIN = 512,
+    POOL_IDLE_MS = 60000,
+    DRAIN_POLL_MS = 10,
+    FLEET_KEEP_MS = 600000
+};
+
+struct gateway {
+    struct net_loop *signals;
+    struct fleet *fleet;
+    struct plan *plan;
+    struct worker *workers;
+    unsigned n_workers;
+    struct row_ring **rings;
+    struct row_writer *writer;
+    uint16_t port;
+    char url[300];
+    bool draining;
+    uv_timer_t drain_timer;
+    uint64_t drain_deadline_ms;
+    void (*drain_done)(void *arg);
+    void *drain_arg;
+};
+
+static struct server_options tcp_options(const struct settings *s, uint16_t port, struct tls_context *tls)
+{
+    return (struct server_options){
+        .host = s->server.host,
+        .port = port,
+        .reuse_port = true,
+        .tls = tls,
+        .max_head_bytes = s->server.max_head_bytes,
+        .head_ms = s->timeouts.head_secs * 1000,
+        .body_ms = s->timeouts.body_secs * 1000,
+        .idle_ms = s->timeouts.idle_secs * 1000,
+    };
+}
+
+static struct server_options unix_options(const struct settings *s)
+{
+    struct server_options o = tcp_options(s, 0, NULL);
+    o.host = NULL;
+    o.unix_path = s->server.unix_path;
+    return o;
+}
+
+static bool worker_init(struct gateway *g, struct worker *w, unsigned index, char *ret_error)
+{
+    const struct settings *s = g->plan->settings;
+    w->gateway = g;
+    w->plan = plan_ref(g->plan);
+    list_init(&w->requests);
+    buf_init(&w->out, 64 << 20);
+    buf_init(&w->row_text, 1 << 20);
+    CHECK_MSG(net_loop_init(&w->loop, index) == 0, "cannot make an event loop");
+    w->loop.user = w;
+    arena_init(&w->scratch, &w->loop.chunks);
+    w->rows = g->rings[index];
+    w->pool = pool_new(&w->loop, POOL_IDLE_PER_ORIGIN, POOL_IDLE_MS);
+    if (s->server.tls_cert) {
+        w->tls = tls_server_new(s->server.tls_cert, s->server.tls_key, ret_error);
+        if (!w->tls)
+            return false;
+    }
+    struct server_options o = tcp_options(s, index == 0 ? (uint16_t)s->server.port : g->port, w->tls);
+    w->server = server_open(&w->loop, &o, &worker_server_events, w, ret_error);
+    if (!w->server)
+        return false;
+    if (index == 0)
+        g->port = server_port(w->server);
+    if (!s->server.unix_path)
+        return true;
+    o = unix_options(s);
+    if (index > 0)
+        o.unix_of = g->workers[0].unix_server;
+    w->unix_server = server_open(&w->loop, &o, &worker_server_events, w, ret_error);
+    return w->unix_server != NULL;
+}
+
+/* On the worker's thread, or before it started. Requests in flight end as if their clients had gone. */
+static void worker_close(struct worker *w)
+{
+    if (w->server)
+        server_close(w->server);
+    if (w->unix_server)
+        server_close(w->unix_server);
+    w->server = w->unix_server = NULL;
+    CHECK(list_empty(&w->requests));
+    if (w->pool)
+        pool_free(w->pool);
+    w->pool = NULL;
+}
+
+static void worker_fini(struct worker *w)
+{
+    if (!w->gateway)
+        return;
+    worker_close(w);
+    tls_context_unref(w->tls);
+    arena_reset(&w->scratch);
+    net_loop_fini(&w->loop);
+    buf_fini(&w->out);
+    buf_fini(&w->row_text);
+    plan_unref(w->plan);
+}
+
+static void worker_main(void *arg)
+{
+    struct worker *w = arg;
+    net_loop_run(&w->loop);
+}
+
+static void free_all(struct gateway *g)
+{
+    for (unsigned i = 0; i < g->n_workers; i++)
+        worker_fini(&g->workers[i]);
+    row_writer_stop(g->writer);
+    for (unsigned i = 0; i < g->n_workers; i++)
+        row_ring_free(g->rings[i]);
+    plan_unref(g->plan);
+    fleet_free(g->fleet);
+    free(g->workers);
+    free(g->rings);
+    free(g);
+}
+
+static void make_url(struct gateway *g)
+{
+    const struct settings *s = g->plan->settings;
+    const char *host = s->server.host;
+    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0, v6 = strchr(host, ':') != NULL;
+    snprintf(g->url, sizeof g->url, "%s://%s%s%s:%u", s->server.tls_cert ? "https" : "http",
+             v6 && !any ? "[" : "", any ? "127.0.0.1" : host, v6 && !any ? "]" : "", g->port);
+}
+
+struct gateway *gateway_start(struct settings *settings, struct net_loop *signals, char *ret_error)
+{
+    struct gateway *g = MEM_NEW(struct gateway);
+    g->signals = signals;
+    g->fleet = fleet_new(FLEET_KEEP_MS);
+    g->plan = plan_build(settings, g->fleet, NULL, net_now_ms(signals));
+    unsigned n = settings->server.workers ? settings->server.workers : uv_available_parallelism();
+    g->workers = mem_array(n, sizeof *g->workers);
+    g->rings = mem_array(n, sizeof *g->rings);
+    g->n_workers = n;
+    for (unsigned i = 0; i < n; i++)
+        g->rings[i] = row_ring_new(ROW_RING_BYTES);
+    g->writer = row_writer_start(&settings->logging, g->rings, n, ret_error);
+    if (!g->writer) {
+        free_all(g);
+        return NULL;
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (!worker_init(g, &g->workers[i], i, ret_error)) {
+            free_all(g);
+            return NULL;
+        }
+    make_url(g);
+    metric_set(metric_plain(M_CONFIG_VERSION), (double)g->plan->version);
+    for (unsigned i = 0; i < n; i++)
+        CHECK(uv_thread_create(&g->workers[i].thread, worker_main, &g->workers[i]) == 0);
+    return g;
+}
+
+const char *gateway_url(const struct gateway *g)
+{
+    return g->url;
+}
+
+/* A message to one worker. */
+struct worker_message {
+    struct net_post post;
+    struct plan *plan;
+};
+
+static void send_to_workers(struct gateway *g, void (*fn)(struct net_post *, struct net_loop *),
+                            struct plan *plan)
+{
+    for (unsigned i = 0; i < g->n_workers; i++) {
+        struct worker_message *m = MEM_NEW(struct worker_message);
+        m->post.fn = fn;
+        m->plan = plan ? plan_ref(plan) : NULL;
+        net_loop_post(&g->workers[i].loop, &m->post);
+    }
+}
+
+static void renew_tls(struct worker *w, const struct settings *s)
+{
+    char error[256];
+    if (!s->server.tls_cert)
+        return;
+    struct tls_context *t = tls_server_new(s->server.tls_cert, s->server.tls_key, error);
+    if (!t) {
+        log_warn("reload: the certificate cannot be used, the old one stays: %s", error);
+        return;
+    }
+    tls_context_unref(w->tls);
+    w->tls = t;
+}
+
+static void take_plan(struct net_post *p, struct net_loop *l)
+{
+    struct worker_message *m = CONTAINER_OF(p, struct worker_message, post);
+    struct worker *w = l->user;
+    struct plan *old = w->plan;
+    w->plan = m->plan;
+    free(m);
+    const struct settings *s = w->plan->settings;
+    if (w->tls)
+        renew_tls(w, s);
+    struct server_options o = tcp_options(s, server_port(w->server), w->tls);
+    server_update(w->server, &o);
+    if (w->unix_server) {
+        o = unix_options(s);
+        server_update(w->unix_server, &o);
+    }
+    plan_unref(old);
+}
+
+void gateway_reload(struct gateway *g, struct settings *settings)
+{
+    char error[256];
+    struct plan *next = plan_build(settings, g->fleet, g->plan, net_now_ms(g->signals));
+    if (!row_writer_update(g->writer, &settings->logging, error))
+        log_warn("reload: rows go on as before: %s", error);
+    send_to_workers(g, take_plan, next);
+    plan_unref(g->plan);
+    g->plan = next;
+    metric_set(metric_plain(M_CONFIG_VERSION), (double)next->version);
+}
+
+struct plan *gateway_plan(struct gateway *g)
+{
+    return g->plan;
+}
+
+struct fleet *gateway_fleet(struct gateway *g)
+{
+    return g->fleet;
+}
+
+static void take_drain(struct net_post *p, struct net_loop *l)
+{
+    struct worker *w = l->user;
+    free(CONTAINER_OF(p, struct worker_message, post));
+    w->draining = true;
+    server_drain(w->server);
+    if (w->unix_server)
+        server_drain(w->unix_server);
+}
+
+static void drain_closed(uv_handle_t *h)
+{
+    struct gateway *g = h->data;
+    g->drain_done(g->drain_arg);
+}
+
+static void drain_tick(uv_timer_t *t)
+{
+    struct gateway *g = t->data;
+    if (gateway_requests_in_flight(g) > 0 && net_now_ms(g->signals) < g->drain_deadline_ms)
+        return;
+    uv_close((uv_handle_t *)t, drain_closed);
+}
+
+void gateway_drain(struct gateway *g, uint64_t limit_ms, void (*done)(void *arg), void *arg)
+{
+    CHECK(!g->draining);
+    g->draining = true;
+    g->drain_done = done;
+    g->drain_arg = arg;
+    g->drain_deadline_ms = net_now_ms(g->signals) + limit_ms;
+    send_to_workers(g, take_drain, NULL);
+    CHECK(uv_timer_init(&g->signals->uv, &g->drain_timer) == 0);
+    g->drain_timer.data = g;
+    uv_timer_start(&g->drain_timer, drain_tick, DRAIN_POLL_MS, DRAIN_POLL_MS);
+}
+
+bool gateway_is_draining(const struct gateway *g)
+{
+    return g->draining;
+}
+
+static void take_stop(struct net_post *p, struct net_loop *l)
+{
+    struct worker *w = l->user;
+    free(CONTAINER_OF(p, struct worker_message, post));
+    worker_close(w);
+    net_loop_stop(l);
+}
+
+void gateway_stop(struct gateway *g)
+{
+    send_to_workers(g, take_stop, NULL);
+    for (unsigned i = 0; i < g->n_workers; i++)
+        uv_thread_join(&g->workers[i].thread);
+    free_all(g);
+}
+
+unsigned gateway_workers(const struct gateway *g)
+{
+    return g->n_workers;
+}
+
+unsigned gateway_requests_in_flight(const struct gateway *g)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < g->n_workers; i++)
+        n += atomic_load_explicit(&g->workers[i].in_flight, memory_order_relaxed);
+    return n;
+}
+
+unsigned gateway_connections(const struct gateway *g)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < g->n_workers; i++)
+        n += atomic_load_explicit(&g->workers[i].connections, memory_order_relaxed);
+    return n;
+}
+
+void gateway_refresh_gauges(struct gateway *g, const struct plan *plan)
+{
+    plan_refresh_gauges(plan);
+    metric_set(metric_plain(M_INFLIGHT_REQUESTS), gateway_requests_in_flight(g));
+    metric_set(metric_plain(M_CLIENT_CONNECTIONS), gateway_connections(g));
+}

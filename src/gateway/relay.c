@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Relays a reply as it comes. The slices of one upstream read are collected and go out in one vectored write;
+ * nothing is copied unless the client does not take it. A client that lags stops the upstream: above
+ * QUEUE_HIGH unsent bytes reading pauses until the queue is empty.
+ */
+#include "base/fmt.h"
+#include "gateway/request.h"
+
+enum { QUEUE_HIGH = 65536 };
+
+static void iov_add(struct worker *w, const void *p, size_t n)
+{
+    w->iov[w->n_iov++] = (struct iovec){(void *)p, n};
+}
+
+/* Slot 0: the reply's head, or empty. Slot 1: the chunk's size line, or empty. Then body slices. */
+enum { SLOT_HEAD, SLOT_CHUNK, SLOT_BODY };
+
+static void iov_begin(struct worker *w)
+{
+    if (w->n_iov)
+        return;
+    iov_add(w, NULL, 0);
+    iov_add(w, NULL, 0);
+    w->iov_bytes = 0;
+}
+
+void relay_head(struct request *r, const struct http_head *h)
+{
+    struct worker *w = r->worker;
+    struct buf *out = &w->out;
+    buf_clear(out);
+    w->n_iov = 0;
+    iov_begin(w);
+    reply_head_begin(r, out, h->status);
+    reply_head_target(r, out, r->target, r->variant);
+    reply_head_fields(r, out, h);
+    bool http10 = conn_head(r->conn)->minor == 0;
+    r->reply_keep = !conn_will_close(r->conn);
+    if (h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) {
+        if (h->status != 204 && h->status != 304 && h->status >= 200) {
+            BUF_LIT(out, "content-length: ");
+            buf_add_u64(out, h->body == HTTP_BODY_LENGTH ? h->content_length : 0);
+            BUF_LIT(out, "\r\n");
+        }
+    } else if (http10) {
+        r->reply_keep = false;
+    } else {
+        BUF_LIT(out, "transfer-encoding: chunked\r\n");
+        r->reply_chunked = true;
+    }
+    if (!r->reply_keep)
+        BUF_LIT(out, "connection: close\r\n");
+    else if (http10)
+        BUF_LIT(out, "connection: keep-alive\r\n");
+    BUF_LIT(out, "\r\n");
+    r->status = h->status;
+    struct span id = http_field_get(h, HTTP_F_X_REQUEST_ID);
+    if (id.n)
+        r->upstream_request_id = arena_dup(&r->arena, id);
+    if (h->status >= 400)
+        r->error = "upstream_status";
+    usage_feed_begin(r, h);
+    w->iov[SLOT_HEAD] = (struct iovec){out->p, out->n};
+}
+
+void relay_body(struct request *r, const char *p, size_t n)
+{
+    struct worker *w = r->worker;
+    if (n == 0)
+        return;
+    iov_begin(w);
+    iov_add(w, p, n);
+    w->iov_bytes += n;
+    if (w->n_iov >= WORKER_IOV_MAX)
+        relay_flush(r);
+}
+
+/* Sends what was collected; <last> closes the chunked body in the same write. */
+static void send_collected(struct request *r, bool last)
+{
+    struct worker *w = r->worker;
+    iov_begin(w);
+    if (w->iov_bytes && !r->first_byte_us)
+        r->first_byte_us = net_now_us(&w->loop);
+    unsigned body_end = w->n_iov;
+    if (body_end > SLOT_BODY)
+        r->last_byte = ((const char *)w->iov[body_end - 1].iov_base)[w->iov[body_end - 1].iov_len - 1];
+    bool whole = last && body_end == SLOT_BODY + 1 && !r->reply_begun;
+    if (r->reply_chunked && w->iov_bytes) {
+        size_t n = fmt_hex(w->chunk_head, w->iov_bytes);
+        w->chunk_head[n++] = '\r';
+        w->chunk_head[n++] = '\n';
+        w->iov[SLOT_CHUNK] = (struct iovec){w->chunk_head, n};
+    }
+    if (r->reply_chunked) {
+        if (w->iov_bytes)
+            iov_add(w, last ? "\r\n0\r\n\r\n" : "\r\n", last ? 7 : 2);
+        else if (last)
+            iov_add(w, "0\r\n\r\n", 5);
+    }
+    /* Slots that stayed empty are left out: the kernel takes them, but they cost. */
+    struct iovec *from = w->iov;
+    unsigned n = w->n_iov;
+    if (!w->iov[SLOT_CHUNK].iov_len) {
+        w->iov[SLOT_CHUNK] = w->iov[SLOT_HEAD];
+        from++;
+        n--;
+    }
+    if (!from->iov_len) {
+        from++;
+        n--;
+    }
+    w->n_iov = 0;
+    r->reply_begun = true;
+    if (n)
+        conn_writev(r->conn, from, n);
+    /* After the bytes are on their way: reading the usage must not delay them. */
+    if (r->status < 300)
+        for (unsigned i = SLOT_BODY; i < body_end; i++)
+            usage_feed(r, w->iov[i].iov_base, w->iov[i].iov_len, whole);
+}
+
+void relay_flush(struct request *r)
+{
+    if (r->worker->n_iov == 0)
+        return;
+    send_collected(r, false);
+    if (r->exchange && conn_queued(r->conn) > QUEUE_HIGH)
+        exchange_pause(r->exchange);
+}
+
+/* An empty comment between two lines of an event stream means nothing to a reader, and makes the kernel of a
+ * client that has gone altogether answer with a reset. */
+void relay_probe(struct request *r)
+{
+    static const char comment[] = "2\r\n:\n\r\n";
+    if (!r->reply_begun || r->upstream_complete || !r->reply_chunked || !r->is_event_stream ||
+        r->last_byte != '\n')
+        return;
+    struct iovec iov = {(void *)comment, sizeof comment - 1};
+    conn_writev(r->conn, &iov, 1);
+}
+
+void relay_discard(struct request *r)
+{
+    r->worker->n_iov = 0;
+    r->reply_chunked = false;
+    usage_feed_discard(r);
+}
+
+void relay_drained(struct request *r)
+{
+    if (r->exchange)
+        exchange_resume(r->exchange);
+}
+
+void relay_end(struct request *r)
+{
+    send_collected(r, true);
+    r->upstream_complete = true;
+    usage_feed_end(r);
+    request_resume(r, STEP_finish);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head of the reply to the client: our own fields (reference 2.5) and the upstream's end-to-end ones
+ * (R32).
+ */
+#include "base/fmt.h"
+#include "gateway/request.h"
+
+void reply_head_begin(struct request *r, struct buf *b, int status)
+{
+    if (status == 200) {
+        BUF_LIT(b, "HTTP/1.1 200 OK\r\nx-request-id: ");
+    } else {
+        BUF_LIT(b, "HTTP/1.1 ");
+        buf_add_u64(b, (uint64_t)status);
+        BUF_LIT(b, " ");
+        buf_add_str(b, http_status_text(status));
+        BUF_LIT(b, "\r\nx-request-id: ");
+    }
+    buf_add_span(b, r->id);
+    BUF_LIT(b, "\r\n");
+}
+
+static void field(struct buf *b, const char *name, struct span value)
+{
+    if (value.n == 0 || !http_value_is_safe(value))
+        return;
+    buf_add_str(b, name);
+    buf_add_span(b, value);
+    BUF_LIT(b, "\r\n");
+}
+
+void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,
+                       const struct plan_variant *v)
+{
+    field(b, "x-rolter-provider: ", span_str(t->provider->settings->name));
+    field(b, "x-rolter-target: ", t->model ? span_str(t->model) : r->direct_model);
+    field(b, "x-rolter-model: ", r->model);
+    if (v)
+        field(b, "x-rolter-variant: ", span_str(v->name));
+}
+
+static bool goes_down(const struct http_head *h, const struct http_field *f)
+{
+    switch (f->id) {
+    case HTTP_F_CONTENT_LENGTH:
+    case HTTP_F_TRANSFER_ENCODING:
+    case HTTP_F_SET_COOKIE:
+    case HTTP_F_CONNECTION:
+        return false;
+    default:
+        return !http_field_is_hop_by_hop(h, f);
+    }
+}
+
+void reply_head_fields(struct request *r, struct buf *b, const struct http_head *h)
+{
+    for (unsigned i = 0; i < h->n_fields; i++) {
+        const struct http_field *f = &h->fields[i];
+        if (f->id == HTTP_F_X_REQUEST_ID) {
+            field(b, "x-upstream-request-id: ", f->value);
+            continue;
+        }
+        /* Ours are ours: an upstream that is a gateway of the same kind must not speak for this one. */
+        if (!goes_down(h, f) || (f->name.n > 9 && span_eq_nocase(span_of(f->name.p, 9), SPAN("x-rolter-"))))
+            continue;
+        buf_add_span(b, f->name);
+        BUF_LIT(b, ": ");
+        buf_add_span(b, f->value);
+        BUF_LIT(b, "\r\n");
+    }
+}

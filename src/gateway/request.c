@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+static enum step (*const step_functions[])(struct request *r) = {
+#define STEP(name, does, waits) [STEP_##name] = step_##name,
+#include "gateway/steps.h"
+#undef STEP
+};
+
+const char *step_name(enum step s)
+{
+    static const char *const names[] = {
+#define STEP(name, does, waits) [STEP_##name] = #name,
+#include "gateway/steps.h"
+#undef STEP
+        [STEP_COUNT] = "?",
+        [STEP_PARKED] = "parked",
+        [STEP_GONE] = "gone",
+    };
+    return names[s];
+}
+
+void request_run(struct request *r, enum step s)
+{
+    while (s < STEP_COUNT)
+        s = step_functions[s](r);
+    CHECK(s == STEP_PARKED || s == STEP_GONE);
+}
+
+void request_resume(struct request *r, enum step s)
+{
+    MAGIC_CHECK(r, REQUEST_MAGIC);
+    request_run(r, s);
+}
+
+struct request *request_new(struct worker *w, struct conn *c)
+{
+    struct request *r = MEM_NEW(struct request);
+    r->magic = REQUEST_MAGIC;
+    r->conn = c;
+    r->worker = w;
+    r->plan = plan_ref(w->plan);
+    arena_init(&r->arena, &w->loop.chunks);
+    r->started_us = clock_mono_us();
+    r->wall_ms = clock_wall_ms();
+    r->upstream_key = -1;
+    usage_init(&r->usage);
+    buf_init(&r->reply_body, 4u << 20);
+    buf_init(&r->kept.body, 65536);
+    list_push(&w->requests, &r->node);
+    conn_set_user(c, r);
+    return r;
+}
+
+void request_timer(struct request *r, uint64_t ms, uv_timer_cb fn)
+{
+    if (!r->timer_open) {
+        CHECK(uv_timer_init(&r->worker->loop.uv, &r->timer) == 0);
+        r->timer_open = true;
+    }
+    r->timer.data = r;
+    uv_timer_start(&r->timer, fn, ms, 0);
+}
+
+void request_timer_stop(struct request *r)
+{
+    if (r->timer_open)
+        uv_timer_stop(&r->timer);
+}
+
+void request_end_attempt(struct request *r)
+{
+    if (r->exchange) {
+        exchange_cancel(r->exchange);
+        r->exchange = NULL;
+    }
+    request_timer_stop(r);
+    if (r->ticket)
+        queue_abandon(r);
+    if (r->gate_held) {
+        r->gate_held = false;
+        provider_gate_leave(r->target->provider->state);
+    }
+    target_lease_end(&r->lease);
+}
+
+static void refuse_write(struct request *r, int status, const char *code, const char *param,
+                         struct span message, unsigned retry_after_secs)
+{
+    struct buf body;
+    buf_init(&body, 65536);
+    dialect_error(&body, r->dialect, status, code, param, message, r->id);
+    struct buf *out = &r->worker->out;
+    buf_clear(out);
+    reply_head_begin(r, out, status);
+    if (retry_after_secs)
+        buf_printf(out, "retry-after: %u\r\n", retry_after_secs);
+    if (status == 405)
+        buf_add_str(out, strcmp(code, "method_not_allowed_get") == 0 ? "allow: GET\r\n" : "allow: POST\r\n");
+    buf_add_str(out, "content-type: application/json\r\n");
+    buf_printf(out, "content-length: %zu\r\n", body.n);
+    r->reply_keep = !conn_will_close(r->conn);
+    if (!r->reply_keep)
+        buf_add_str(out, "connection: close\r\n");
+    buf_add_str(out, "\r\n");
+    struct iovec iov[2] = {{out->p, out->n}, {body.p, body.n}};
+    conn_writev(r->conn, iov, 2);
+    buf_fini(&body);
+    r->reply_begun = true;
+    r->upstream_complete = true;
+    r->status = status;
+    r->error = code;
+}
+
+enum step request_refuse(struct request *r, int status, const char *code, const char *param, const char *fmt,
+                         ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    request_end_attempt(r);
+    refuse_write(r, status, code, param, span_str(text), 0);
+    return STEP_finish;
+}
+
+enum step request_refuse_retry(struct request *r, int status, const char *code, unsigned retry_after_secs,
+                               const char *message)
+{
+    request_end_attempt(r);
+    refuse_write(r, status, code, NULL, span_str(message), retry_after_secs);
+    return STEP_finish;
+}

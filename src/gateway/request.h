@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A request: one object, one arena, on one worker from its first byte to its last. Whatever it owes (lease,
+ * queue slot, upstream exchange, plan reference) is given back in step_finish, however it ends.
+ *
+ * Reasons: the word in `error` is the same in the row, in metrics and in tests; they stand in reasons.h.
+ */
+#ifndef ROLTER_GATEWAY_REQUEST_H
+#define ROLTER_GATEWAY_REQUEST_H
+
+#include "dialect/dialect.h"
+#include "gateway/plan.h"
+#include "gateway/worker.h"
+#include "json/edit.h"
+#include "net/exchange.h"
+#include "net/server.h"
+
+enum step {
+#define STEP(name, does, waits) STEP_##name,
+#include "gateway/steps.h"
+#undef STEP
+    STEP_COUNT,
+    STEP_PARKED, /* waits; request_resume goes on */
+    STEP_GONE,   /* the request object does not exist any more */
+};
+
+const char *step_name(enum step s);
+
+/* Targets that may serve the request: the route's pool, or its variants in the order in which they are tried.
+ */
+struct candidate_pool {
+    struct plan_pool *pool;
+    struct plan_variant *variant; /* NULL without variants */
+    struct target_set allowed;    /* key and dialect permit it, not tried yet */
+    struct target_set eligible;   /* scratch of the pick */
+};
+
+/* A reply that came but was not relayed because another target may do better (R28). */
+struct kept_reply {
+    bool present;
+    int status;
+    struct span head; /* client reply head without framing fields */
+    struct buf body;
+    struct plan_target *target;
+    struct plan_variant *variant;
+    uint64_t retry_after_ms;
+};
+
+/* A wait in a provider's queue. It outlives a request that gives up while the grant is on its way. */
+struct queue_ticket {
+    struct gate_waiter waiter;
+    struct net_post post;
+    struct request *request; /* NULL: nobody waits any more */
+    struct net_loop *loop;
+};
+
+/* When a provider was tried, for the back-off before it is tried again (R26). */
+struct tried_provider {
+    const struct plan_provider *provider;
+    uint64_t ready_ms;
+};
+enum { TRIED_PROVIDERS_MAX = 16 };
+
+enum { REQUEST_MAGIC = 0x52455131 };
+
+struct request {
+    unsigned magic;
+    struct conn *conn;
+    struct worker *worker;
+    struct plan *plan;
+    struct arena arena;
+    struct list node;      /* in worker->requests */
+    enum step waiting_for; /* while parked */
+
+    /* who and what */
+    const struct dialect *dialect;
+    enum dialect_id dialect_id;
+    const struct plan_key *key;
+    struct span id;
+    uint64_t started_us, wall_ms, first_byte_us;
+    struct json_doc doc;
+    struct span model;        /* as the client wrote it, unescaped */
+    struct span direct_model; /* behind "provider/" */
+    bool stream;
+    struct plan_route *route;
+    struct candidate_pool *pools;
+    unsigned n_pools;
+    struct prompt_context prompt;
+
+    /* the present attempt */
+    unsigned attempts;
+    struct plan_target *target;
+    struct plan_variant *variant;
+    struct lease lease;
+    struct exchange *exchange;
+    int upstream_key;            /* index, or -1 */
+    struct queue_ticket *ticket; /* while waiting in a provider's queue */
+    bool gate_held;
+    uint64_t queue_since_us, queue_us, attempt_us;
+    uint64_t queue_deadline_ms;
+    enum pick_reason pick_reason;
+    bool holding; /* collecting a reply that will probably not be relayed */
+    enum exchange_fail last_fail;
+    bool any_fail, egress_blocked, queue_was_full;
+    struct kept_reply kept;
+    struct tried_provider tried[TRIED_PROVIDERS_MAX];
+    unsigned n_tried;
+    uv_timer_t timer;
+    bool timer_open;
+
+    /* the reply */
+    int status; /* for the row */
+    bool reply_begun, reply_chunked, reply_keep, is_event_stream;
+    bool upstream_complete;
+    char last_byte; /* of the reply's body so far */
+    struct sse sse;
+    bool sse_open;
+    struct buf reply_body; /* a JSON reply that came in pieces, for its usage */
+    bool reply_body_whole; /* usage was read from the slice itself */
+    struct span upstream_request_id;
+    struct usage usage;
+    const char *error; /* reason, or NULL */
+    bool client_gone;
+    bool no_row;  /* health and metrics (R41) */
+    bool counted; /* in worker->in_flight; health and metrics are not */
+};
+
+/* Runs from <s> until the request parks or is gone. */
+void request_run(struct request *r, enum step s);
+/* Goes on after parking; only events and deadlines call it. */
+void request_resume(struct request *r, enum step s);
+
+/* A new request for a connection whose head is complete. */
+struct request *request_new(struct worker *w, struct conn *c);
+/* Arms the request's timer: <fn> after <ms>. One timer per request; arming replaces. */
+void request_timer(struct request *r, uint64_t ms, uv_timer_cb fn);
+void request_timer_stop(struct request *r);
+/* Ends the present attempt's charges: exchange cancelled if still there, queue slot, lease. Idempotent. */
+void request_end_attempt(struct request *r);
+
+/* Leaves the queue of the present target's provider. */
+void queue_abandon(struct request *r);
+
+/* Writes an error in the caller's dialect and sets status and reason; the next step is the return value. */
+enum step request_refuse(struct request *r, int status, const char *code, const char *param, const char *fmt,
+                         ...) __attribute__((format(printf, 5, 6)));
+/* The same with a Retry-After in seconds (0 = none). */
+enum step request_refuse_retry(struct request *r, int status, const char *code, unsigned retry_after_secs,
+                               const char *message);
+
+/* Reply parts shared by steps. */
+void reply_head_begin(struct request *r, struct buf *b, int status);
+void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,
+                       const struct plan_variant *v);
+/* The upstream's end-to-end fields (R32). */
+void reply_head_fields(struct request *r, struct buf *b, const struct http_head *h);
+/* The upstream request's head. */
+struct span upstream_head(struct request *r, size_t body_bytes);
+/* The body's vectors (at most UPSTREAM_IOV_MAX) and their total. False when the client's body has so many
+ * copies of members that the route sets that they cannot be edited. */
+enum { UPSTREAM_IOV_MAX = 3 };
+bool upstream_body(struct request *r, struct iovec *iov, unsigned *ret_n, size_t *ret_bytes);
+
+/* relay.c: the events of an exchange whose reply goes to the client. */
+void relay_head(struct request *r, const struct http_head *h);
+void relay_body(struct request *r, const char *p, size_t n);
+void relay_flush(struct request *r);
+void relay_end(struct request *r);
+/* The upstream broke before a byte of its reply went to the client: as if it had not begun. */
+void relay_discard(struct request *r);
+void relay_drained(struct request *r);
+/* The client has closed its sending side: find out whether it is still there (R36). */
+void relay_probe(struct request *r);
+
+/* Usage of the reply so far (relay.c feeds, finish reads). */
+void usage_feed_begin(struct request *r, const struct http_head *h);
+void usage_feed(struct request *r, const char *p, size_t n, bool whole);
+void usage_feed_end(struct request *r);
+void usage_feed_discard(struct request *r);
+
+#define STEP(name, does, waits) enum step step_##name(struct request *r);
+#include "gateway/steps.h"
+#undef STEP
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/row_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/call.h"
+#include "observe/metrics.h"
+
+enum {
+    TICK_MS = 25,
+    TAKE_BYTES = 1 << 20,
+    TEXT_MAX = 64 << 20,
+    BATCH_TIMEOUT_MS = 10000,
+    STOP_MS = 2000,
+    POOL_IDLE_MS = 30000
+};
+
+/* What the writer works with; replaced as a whole by an update. */
+struct sink {
+    int fd; /* -1: none */
+    bool close_fd;
+    bool clickhouse;
+    struct net_origin origin;
+    char *path; /* of the insert statement */
+    unsigned batch_max, flush_ms, queue_capacity;
+};
+
+struct row_writer {
+    struct net_loop loop;
+    uv_thread_t thread;
+    uv_timer_t tick;
+    struct pool *pool;
+    struct row_ring *const *rings;
+    unsigned n_rings;
+    struct sink sink;
+
+    struct buf text;    /* lines just taken */
+    struct buf pending; /* lines for ClickHouse that no call carries yet */
+    size_t n_pending, n_sent;
+    uint64_t pending_since_ms;
+    struct call *call;
+    bool sink_was_down;
+
+    struct net_post post;
+    struct sink next;
+    uv_sem_t taken;
+    bool stopping;
+    uint64_t stop_deadline_ms;
+};
+
+static bool sink_open(struct sink *s, const struct logging_settings *l, char *ret_error)
+{
+    *s = (struct sink){
+        .fd = -1, .batch_max = l->batch_max, .flush_ms = l->flush_ms, .queue_capacity = l->queue_capacity};
+    if (l->file && strcmp(l->file, "-") == 0) {
+        s->fd = STDOUT_FILENO;
+    } else if (l->file) {
+        s->fd = open(l->file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        if (s->fd < 0) {
+            snprintf(ret_error, 256, "cannot open %s: %s", l->file, strerror(errno));
+            return false;
+        }
+        s->close_fd = true;
+    }
+    if (l->clickhouse_url) {
+        const char *why;
+        if (!origin_parse(span_str(l->clickhouse_url), &s->origin, &why)) {
+            snprintf(ret_error, 256, "clickhouse_url: %s", why);
+            if (s->close_fd)
+                close(s->fd);
+            return false;
+        }
+        origin_seal(&s->origin);
+        s->path = mem_printf("%s/?query=INSERT%%20INTO%%20request_logs%%20FORMAT%%20JSONEachRow",
+                             s->origin.base_path);
+        s->clickhouse = true;
+    }
+    return true;
+}
+
+static void sink_close(struct sink *s)
+{
+    if (s->close_fd)
+        close(s->fd);
+    if (s->clickhouse) {
+        origin_fini(&s->origin);
+        free(s->path);
+    }
+    *s = (struct sink){.fd = -1};
+}
+
+static void write_file(struct row_writer *w, size_t lines)
+{
+    const char *p = w->text.p;
+    size_t n = w->text.n;
+    while (n > 0) {
+        ssize_t done = write(w->sink.fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0) {
+            metric_add(metric_plain(M_LOGS_DROPPED), lines);
+            return;
+        }
+        p += done;
+        n -= (size_t)done;
+    }
+    metric_add(metric_plain(M_LOGS_WRITTEN), lines);
+}
+
+static void state_changed(struct row_writer *w, bool down, const char *detail)
+{
+    if (down == w->sink_was_down)
+        return;
+    w->sink_was_down = down;
+    if (down)
+        log_warn("logging: ClickHouse does not take rows: %s; dropping and counting", detail);
+    else
+        log_info("logging: ClickHouse takes rows again");
+}
+
+static void batch_done(struct call *c, void *arg, const struct call_reply *r)
+{
+    struct row_writer *w = arg;
+    w->call = NULL;
+    bool ok = !r->failed && r->status >= 200 && r->status < 300;
+    metric_add(metric_plain(ok ? M_LOGS_WRITTEN : M_LOGS_DROPPED), w->n_sent);
+    char status[32];
+    snprintf(status, sizeof status, "status %d", r->status);
+    state_changed(w, !ok, r->failed ? (r->detail ? r->detail : exchange_fail_name(r->why)) : status);
+}
+
+static void send_batch(struct row_writer *w)
+{
+    struct call_request q = {
+        .origin = &w->sink.origin,
+        .method = "POST",
+        .path = span_str(w->sink.path),
+        .headers = SPAN("content-type: application/x-ndjson\r\n"),
+        .body = buf_view(&w->pending),
+        .timeout_ms = w->stopping ? STOP_MS : BATCH_TIMEOUT_MS,
+        .max_reply_bytes = 65536,
+    };
+    w->n_sent = w->n_pending;
+    w->call = call_start(w->pool, &q, batch_done, w);
+    buf_clear(&w->pending);
+    w->n_pending = 0;
+}
+
+static void queue_batch(struct row_writer *w, size_t lines)
+{
+    if (w->n_pending + lines > w->sink.queue_capacity || !buf_add_span(&w->pending, buf_view(&w->text))) {
+        metric_add(metric_plain(M_LOGS_DROPPED), lines);
+        return;
+    }
+    if (w->n_pending == 0)
+        w->pending_since_ms = net_now_ms(&w->loop);
+    w->n_pending += lines;
+}
+
+static void take_rows(struct row_writer *w)
+{
+    for (unsigned i = 0; i < w->n_rings; i++) {
+        for (;;) {
+            buf_clear(&w->text);
+            size_t lines = row_ring_take(w->rings[i], &w->text, TAKE_BYTES);
+            if (lines == 0)
+                break;
+            if (w->sink.fd >= 0)
+                write_file(w, lines);
+            if (w->sink.clickhouse)
+                queue_batch(w, lines);
+        }
+    }
+    bool due = w->n_pending >= w->sink.batch_max ||
+               (w->n_pending && net_now_ms(&w->loop) - w->pending_since_ms >= w->sink.flush_ms) ||
+               w->stopping;
+    if (w->sink.clickhouse && w->n_pending && due && !w->call)
+        send_batch(w);
+}
+
+static void finish(struct row_writer *w)
+{
+    if (w->call) {
+        call_cancel(w->call);
+        metric_add(metric_plain(M_LOGS_DROPPED), w->n_sent);
+    }
+    w->call = NULL;
+    uv_close((uv_handle_t *)&w->tick, NULL);
+    net_loop_stop(&w->loop);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    struct row_writer *w = t->data;
+    take_rows(w);
+    if (w->stopping && ((!w->call && !w->n_pending) || net_now_ms(&w->loop) >= w->stop_deadline_ms))
+        finish(w);
+}
+
+static void thread_main(void *arg)
+{
+    struct row_writer *w = arg;
+    net_loop_run(&w->loop);
+    pool_free(w->pool);
+    net_loop_fini(&w->loop);
+}
+
+struct row_writer *row_writer_start(const struct logging_settings *s, struct row_ring *const *rings,
+                                    unsigned n, char *ret_error)
+{
+    struct sink sink;
+    if (!sink_open(&sink, s, ret_error))
+        return NULL;
+    struct row_writer *w = MEM_NEW(struct row_writer);
+    w->sink = sink;
+    w->rings = rings;
+    w->n_rings = n;
+    buf_init(&w->text, TEXT_MAX);
+    buf_init(&w->pending, TEXT_MAX);
+    CHECK(net_loop_init(&w->loop, n + 1) == 0);
+    w->pool = pool_new(&w->loop, 2, POOL_IDLE_MS);
+    CHECK(uv_timer_init(&w->loop.uv, &w->tick) == 0);
+    w->tick.data = w;
+    uv_timer_start(&w->tick, on_tick, TICK_MS, TICK_MS);
+    CHECK(uv_sem_init(&w->taken, 0) == 0);
+    CHECK(uv_thread_create(&w->thread, thread_main, w) == 0);
+    return w;
+}
+
+static void take_update(struct net_post *p, struct net_loop *l)
+{
+    struct row_writer *w = CONTAINER_OF(p, struct row_writer, post);
+    if (w->call) { /* it holds the old origin */
+        call_cancel(w->call);
+        metric_add(metric_plain(M_LOGS_DROPPED), w->n_sent);
+        w->call = NULL;
+    }
+    sink_close(&w->sink);
+    w->sink = w->next;
+    uv_sem_post(&w->taken);
+}
+
+bool row_writer_update(struct row_writer *w, const struct logging_settings *s, char *ret_error)
+{
+    if (!sink_open(&w->next, s, ret_error))
+        return false;
+    w->post.fn = take_update;
+    net_loop_post(&w->loop, &w->post);
+    uv_sem_wait(&w->taken);
+    return true;
+}
+
+static void take_stop(struct net_post *p, struct net_loop *l)
+{
+    struct row_writer *w = CONTAINER_OF(p, struct row_writer, post);
+    w->stopping = true;
+    w->stop_deadline_ms = net_now_ms(&w->loop) + STOP_MS;
+}
+
+void row_writer_stop(struct row_writer *w)
+{
+    if (!w)
+        return;
+    w->post.fn = take_stop;
+    net_loop_post(&w->loop, &w->post);
+    uv_thread_join(&w->thread);
+    sink_close(&w->sink);
+    buf_fini(&w->text);
+    buf_fini(&w->pending);
+    uv_sem_destroy(&w->taken);
+    free(w);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * admit: what can be said from the head alone. Paths that the gateway answers itself leave here
+ * (endpoints.c).
+ */
+#include "base/clock.h"
+#include "base/fmt.h"
+#include "gateway/endpoints.h"
+#include "gateway/request.h"
+
+enum { REQUEST_ID_MAX = 128 };
+
+static bool is_visible_ascii(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] < 0x21 || s.p[i] > 0x7e)
+            return false;
+    return s.n > 0 && s.n <= REQUEST_ID_MAX;
+}
+
+/* The client's id when it is usable (R33), else a new one in the form of a UUID, version 4. */
+static void take_request_id(struct request *r, const struct http_head *h)
+{
+    const char *name = r->plan->settings->client.request_id_header;
+    struct span given = http_field_get(h, HTTP_F_X_REQUEST_ID);
+    if (name && strcasecmp(name, "x-request-id") != 0)
+        given = http_field_find(h, span_str(name));
+    if (is_visible_ascii(given)) {
+        r->id = given;
+        return;
+    }
+    uint64_t bits[2] = {rng_u64(&r->worker->loop.rng), rng_u64(&r->worker->loop.rng)};
+    uint8_t *b = (uint8_t *)bits;
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    char hex[32];
+    fmt_hex_bytes(hex, b, 16);
+    char *id = arena_alloc(&r->arena, 36);
+    static const uint8_t dash_before[] = {8, 12, 16, 20};
+    size_t at = 0, d = 0;
+    for (size_t i = 0; i < 32; i++) {
+        if (d < sizeof dash_before && i == dash_before[d]) {
+            id[at++] = '-';
+            d++;
+        }
+        id[at++] = hex[i];
+    }
+    r->id = span_of(id, 36);
+}
+
+/* Authorization: Bearer (any case) first, else x-api-key (R34). */
+static struct span credential(const struct http_head *h)
+{
+    struct span a = http_field_get(h, HTTP_F_AUTHORIZATION);
+    if (a.n > 7 && span_eq_nocase(span_of(a.p, 7), SPAN("bearer ")))
+        return span_trim(span_of(a.p + 7, a.n - 7));
+    return span_trim(http_field_get(h, HTTP_F_X_API_KEY));
+}
+
+static bool authenticate(struct request *r, const struct http_head *h)
+{
+    if (r->plan->open)
+        return true;
+    const struct plan_key *k = plan_find_key(r->plan, credential(h));
+    if (k && plan_key_is_valid(k, (int64_t)r->wall_ms)) {
+        r->key = k;
+        return true;
+    }
+    metric_add(metric_plain(M_AUTH_FAILURES), 1);
+    return false;
+}
+
+static enum step refuse_method(struct request *r, const char *allow)
+{
+    return request_refuse(r, 405, strcmp(allow, "GET") == 0 ? "method_not_allowed_get" : "method_not_allowed",
+                          NULL, "This path answers %s only.", allow);
+}
+
+enum step step_admit(struct request *r)
+{
+    const struct http_head *h = conn_head(r->conn);
+    take_request_id(r, h);
+    bool is_get = span_eq(h->method, SPAN("GET")), is_post = span_eq(h->method, SPAN("POST"));
+    enum endpoint e = endpoint_by_path(r->plan, h->path);
+    r->dialect = e == ENDPOINT_NONE ? dialect_by_path(h->path, &r->dialect_id) : NULL;
+    if (e != ENDPOINT_NONE && e != ENDPOINT_MODELS)
+        return is_get ? endpoint_answer(r, e) : refuse_method(r, "GET");
+    metric_add(metric_plain(M_REQUESTS), 1);
+    r->counted = true;
+    atomic_fetch_add_explicit(&r->worker->in_flight, 1, memory_order_relaxed);
+    if (e == ENDPOINT_NONE && !r->dialect)
+        return request_refuse(r, 404, "not_found", NULL, "There is nothing at this path.");
+    if (e == ENDPOINT_MODELS ? !is_get : !is_post)
+        return refuse_method(r, e == ENDPOINT_MODELS ? "GET" : "POST");
+    if (r->worker->draining)
+        return request_refuse(r, 503, "draining", NULL, "The gateway is shutting down.");
+    if (!authenticate(r, h))
+        return request_refuse(r, 401, "invalid_api_key", NULL, "The API key is missing or not valid.");
+    if (e == ENDPOINT_MODELS)
+        return endpoint_answer(r, e);
+    struct span coding = http_field_get(h, HTTP_F_CONTENT_ENCODING);
+    if (coding.n && !span_eq_nocase(coding, SPAN("identity")))
+        return request_refuse(r, 415, "unsupported_content_encoding", NULL,
+                              "Send the body without a content coding.");
+    r->waiting_for = STEP_parse;
+    conn_want_body(r->conn, r->plan->settings->server.max_body_bytes);
+    return STEP_PARKED;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * finish: the one place where a request ends, whatever happened: charges back, row, counters, memory, and the
+ * connection told.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "gateway/gateway.h"
+#include "gateway/request.h"
+
+static uint64_t known(uint64_t v)
+{
+    return v == UINT64_MAX ? 0 : v;
+}
+
+/* The trace id of a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>. */
+static struct span trace_id(const struct http_head *h)
+{
+    struct span v = h ? http_field_find(h, SPAN("traceparent")) : SPAN_NONE;
+    return v.n >= 55 && v.p[2] == '-' && v.p[35] == '-' ? span_of(v.p + 3, 32) : SPAN_NONE;
+}
+
+static void count(struct request *r, uint64_t latency_us)
+{
+    const struct plan_route *route = r->route;
+    if (!route)
+        return;
+    int class = r->status / 100;
+    metric_add(route->m_responses[class >= 1 && class <= 5 ? class : 0], 1);
+    metric_observe(route->m_latency, (double)latency_us / 1000);
+    if (r->first_byte_us)
+        metric_observe(route->m_ttft, (double)(r->first_byte_us - r->started_us) / 1000);
+    metric_add(route->m_tokens[0], known(r->usage.prompt));
+    metric_add(route->m_tokens[1], known(r->usage.completion));
+    metric_add(route->m_tokens[2], known(r->usage.cache_read));
+    metric_add(route->m_tokens[3], known(r->usage.cache_write));
+}
+
+static void write_row(struct request *r, uint64_t latency_us)
+{
+    struct worker *w = r->worker;
+    if (!r->plan->settings->logging.file && !r->plan->settings->logging.clickhouse_url)
+        return;
+    double rate = r->plan->settings->logging.sample_rate;
+    if (rate < 1 && (double)(hash_bytes(r->id.p, r->id.n) >> 11) * 0x1.0p-53 >= rate)
+        return;
+    const struct http_head *h = conn_head(r->conn);
+    struct row row = {
+        .ts_ms = r->wall_ms,
+        .request_id = r->id,
+        .trace_id = trace_id(h),
+        .path = h ? h->path : SPAN_NONE,
+        .model = r->model,
+        .status = r->status,
+        .stream = r->stream,
+        .upstream_request_id = r->upstream_request_id,
+        .prompt_tokens = known(r->usage.prompt),
+        .completion_tokens = known(r->usage.completion),
+        .total_tokens = usage_is_known(&r->usage) ? usage_total(&r->usage) : 0,
+        .cache_read_tokens = known(r->usage.cache_read),
+        .cache_write_tokens = known(r->usage.cache_write),
+        .usage_unknown = r->target && r->status < 300 && !usage_is_known(&r->usage),
+        .latency_ms = latency_us / 1000,
+        .ttft_ms = r->first_byte_us ? (r->first_byte_us - r->started_us) / 1000 : 0,
+        .queue_ms = r->queue_us / 1000,
+        .attempts = r->attempts,
+        .error = span_str(r->error),
+    };
+    if (r->key) {
+        row.virtual_key = span_str(r->key->name);
+        row.virtual_key_id = span_str(r->key->id);
+    }
+    if (r->target) {
+        row.provider = span_str(r->target->provider->settings->name);
+        row.target = r->target->model ? span_str(r->target->model) : r->direct_model;
+        row.pick_reason = span_str(pick_reason_name(r->pick_reason));
+        double cost;
+        const char *model = r->target->model ? r->target->model : "";
+        if (plan_cost(r->plan, model, r->route->model, row.prompt_tokens, row.cache_read_tokens,
+                      row.completion_tokens, &cost))
+            row.cost_usd = cost;
+    }
+    if (r->variant)
+        row.variant = span_str(r->variant->name);
+    buf_clear(&w->row_text);
+    row_format(&w->row_text, &row);
+    if (!row_ring_put(w->rows, buf_view(&w->row_text)))
+        metric_add(metric_plain(M_LOGS_DROPPED), 1);
+}
+
+static void release(struct request *r)
+{
+    buf_fini(&r->reply_body);
+    buf_fini(&r->kept.body);
+    if (r->sse_open)
+        sse_fini(&r->sse);
+    arena_reset(&r->arena);
+    plan_unref(r->plan);
+    r->magic = 0;
+    free(r);
+}
+
+static void timer_closed(uv_handle_t *h)
+{
+    release(h->data);
+}
+
+/* How the reply ended, for the row. */
+static void settle_status(struct request *r)
+{
+    if (r->client_gone) {
+        r->status = 499;
+        r->error = "client disconnected";
+        metric_add(metric_plain(M_CLIENT_DISCONNECTS), 1);
+    } else if (r->reply_begun && !r->upstream_complete) {
+        r->status = 502; /* the head said otherwise, but the reply broke off */
+    }
+}
+
+enum step step_finish(struct request *r)
+{
+    struct worker *w = r->worker;
+    struct conn *c = r->conn;
+    request_end_attempt(r);
+    settle_status(r);
+    if (!r->no_row) {
+        uint64_t latency_us = clock_mono_us() - r->started_us;
+        count(r, latency_us);
+        write_row(r, latency_us);
+    }
+    list_remove(&r->node);
+    if (r->counted)
+        atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_relaxed);
+    bool gone = r->client_gone, whole = r->upstream_complete, keep = r->reply_keep;
+    if (!gone)
+        conn_set_user(c, NULL);
+    if (r->timer_open) {
+        r->timer.data = r;
+        uv_close((uv_handle_t *)&r->timer, timer_closed);
+    } else {
+        release(r);
+    }
+    if (gone)
+        return STEP_GONE;
+    if (whole)
+        conn_finish(c, keep);
+    else
+        conn_abort(c);
+    return STEP_GONE;
+}

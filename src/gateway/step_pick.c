@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pick: one question to the balancer for each attempt, over the targets that can be used now. A variant
+ * without an eligible target is passed over before anything fails open (R25).
+ */
+#include "gateway/request.h"
+
+enum { PICK_RACES_MAX = 8 };
+
+static void target_set_remove(struct target_set *s, unsigned i)
+{
+    if (s->many)
+        s->many[i / 64] &= ~((uint64_t)1 << (i % 64));
+    else
+        s->one &= ~((uint64_t)1 << i);
+}
+
+static void fill_context(const struct request *r, const struct candidate_pool *c, struct pick_context *ctx)
+{
+    *ctx = (struct pick_context){
+        .allowed = c->allowed,
+        .eligible = c->eligible,
+        .session = http_field_get(conn_head(r->conn), HTTP_F_X_SESSION_ID),
+        .prompt = r->prompt.text,
+        .prompt_len = r->prompt.len,
+        .prompt_digest = r->prompt.digest,
+        .now_ms = net_now_ms(&r->worker->loop),
+        .rng = &r->worker->loop.rng,
+    };
+}
+
+/* The pool to pick from: the first with an eligible target, else the first with an allowed one. NULL: none
+ * left. */
+static struct candidate_pool *choose_pool(struct request *r, struct pick_context *ctx)
+{
+    struct candidate_pool *open = NULL;
+    for (unsigned i = 0; i < r->n_pools; i++) {
+        struct candidate_pool *c = &r->pools[i];
+        if (target_set_empty(&c->allowed))
+            continue;
+        fill_context(r, c, ctx);
+        if (balance_fill_eligible(c->pool->balancer, &r->plan->reliability, ctx))
+            return c;
+        if (!open)
+            open = c;
+    }
+    if (open) {
+        fill_context(r, open, ctx);
+        balance_fill_eligible(open->pool->balancer, &r->plan->reliability, ctx);
+    }
+    return open;
+}
+
+static bool take(struct request *r, struct candidate_pool *c, const struct pick *p, uint64_t now_ms)
+{
+    struct plan_target *t = &c->pool->targets[p->index];
+    if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease))
+        return false;
+    target_set_remove(&c->allowed, (unsigned)p->index);
+    r->target = t;
+    r->variant = c->variant;
+    r->pick_reason = p->reason;
+    metric_add(r->route->m_picks[p->reason], 1);
+    return true;
+}
+
+/* How long to wait before this provider is tried again by this request; 0 the first time (R26). */
+static uint64_t back_off_ms(struct request *r, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < r->n_tried; i++)
+        if (r->tried[i].provider == r->target->provider)
+            return r->tried[i].ready_ms > now_ms ? r->tried[i].ready_ms - now_ms : 0;
+    return 0;
+}
+
+static void back_off_over(uv_timer_t *t)
+{
+    request_resume(t->data, STEP_queue);
+}
+
+enum step step_pick(struct request *r)
+{
+    CHECK(!r->reply_begun && !r->lease.target && !r->exchange);
+    struct pick_context ctx;
+    for (unsigned race = 0;; race++) {
+        struct candidate_pool *c = choose_pool(r, &ctx);
+        if (!c)
+            return STEP_give_up;
+        struct pick p = balance_pick(c->pool->balancer, &ctx);
+        if (p.index < 0)
+            return STEP_give_up;
+        /* Another request may take a half-open breaker's probe between the question and the lease. */
+        if (race >= PICK_RACES_MAX)
+            p.fail_open = true;
+        if (take(r, c, &p, ctx.now_ms))
+            break;
+    }
+    r->attempts++;
+    if (r->attempts > 1)
+        metric_add(metric_plain(M_RETRIES), 1);
+    else if (r->variant)
+        metric_add(r->variant->m_requests, 1);
+    uint64_t wait = back_off_ms(r, ctx.now_ms);
+    if (wait == 0)
+        return STEP_queue;
+    request_timer(r, wait, back_off_over);
+    return STEP_PARKED;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes up: the request's head after R32, and the body as the client sent it with the members that the
+ * route changes replaced in place (G3).
+ */
+#include "base/fmt.h"
+#include "gateway/request.h"
+#include "json/write.h"
+
+static bool is_trace_field(struct span name)
+{
+    return span_eq_nocase(name, SPAN("traceparent")) || span_eq_nocase(name, SPAN("tracestate")) ||
+           span_eq_nocase(name, SPAN("b3")) ||
+           (name.n > 5 && span_eq_nocase(span_of(name.p, 5), SPAN("x-b3-")));
+}
+
+static bool starts_nocase(struct span s, struct span prefix)
+{
+    return s.n >= prefix.n && span_eq_nocase(span_of(s.p, prefix.n), prefix);
+}
+
+static bool is_in(const struct map *names, struct span name)
+{
+    char lower[64];
+    if (names->n == 0 || name.n > sizeof lower)
+        return false;
+    for (size_t i = 0; i < name.n; i++)
+        lower[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] | 0x20 : name.p[i]);
+    return map_get(names, span_of(lower, name.n)) != NULL;
+}
+
+/* Never up: the client's credentials, cookies, x-rolter-*, hop-by-hop fields, framing. */
+static bool goes_up(const struct request *r, const struct http_head *h, const struct http_field *f)
+{
+    switch (f->id) {
+    case HTTP_F_CONTENT_TYPE:
+    case HTTP_F_ACCEPT:
+    case HTTP_F_USER_AGENT:
+        return true;
+    case HTTP_F_AUTHORIZATION:
+    case HTTP_F_X_API_KEY:
+    case HTTP_F_COOKIE:
+    case HTTP_F_HOST:
+    case HTTP_F_CONTENT_LENGTH:
+    case HTTP_F_TRANSFER_ENCODING:
+    case HTTP_F_X_REQUEST_ID:
+    case HTTP_F_X_ROLTER_TOKEN_IDS:
+    case HTTP_F_EXPECT:
+        return false;
+    default:
+        break;
+    }
+    char c = f->name.p[0];
+    if ((c == 'a' || c == 'A') && starts_nocase(f->name, SPAN("anthropic-")))
+        return true;
+    if ((c == 'o' || c == 'O') && starts_nocase(f->name, SPAN("openai-")))
+        return true;
+    if (is_trace_field(f->name))
+        return true;
+    return is_in(&r->plan->forwarded, f->name) && !starts_nocase(f->name, SPAN("x-rolter-")) &&
+           !http_field_is_hop_by_hop(h, f);
+}
+
+static void add_path(struct request *r, struct buf *b, const struct http_head *h)
+{
+    const struct plan_provider *p = r->target->provider;
+    struct span path = h->path;
+    if (p->strip_v1 && span_starts(path, SPAN("/v1/")))
+        path = span_of(path.p + 3, path.n - 3);
+    buf_add_str(b, p->origin.base_path);
+    buf_add_span(b, path);
+    if (h->query.n) {
+        buf_add_char(b, '?');
+        buf_add_span(b, h->query);
+    }
+}
+
+static void add_auth(struct request *r, struct buf *b)
+{
+    const struct plan_provider *p = r->target->provider;
+    r->upstream_key = p->n_keys ? provider_key_take(p->state, net_now_ms(&r->worker->loop)) : -1;
+    if (r->upstream_key < 0 || r->upstream_key >= (int)p->n_keys)
+        return;
+    static const char *const before[] = {[AUTH_BEARER] = "authorization: Bearer ",
+                                         [AUTH_X_API_KEY] = "x-api-key: ",
+                                         [AUTH_API_KEY] = "api-key: "};
+    buf_add_str(b, before[p->auth]);
+    buf_add_str(b, p->keys[r->upstream_key]);
+    BUF_LIT(b, "\r\n");
+}
+
+struct span upstream_head(struct request *r, size_t body_bytes)
+{
+    const struct http_head *h = conn_head(r->conn);
+    struct buf *b = &r->worker->out;
+    buf_clear(b);
+    BUF_LIT(b, "POST ");
+    add_path(r, b, h);
+    BUF_LIT(b, " HTTP/1.1\r\nhost: ");
+    buf_add_str(b, r->target->provider->origin.host_header);
+    BUF_LIT(b, "\r\ncontent-length: ");
+    buf_add_u64(b, body_bytes);
+    BUF_LIT(b, "\r\nx-request-id: ");
+    buf_add_span(b, r->id);
+    BUF_LIT(b, "\r\n");
+    bool has_version = false, has_type = false;
+    for (unsigned i = 0; i < h->n_fields; i++) {
+        const struct http_field *f = &h->fields[i];
+        if (!goes_up(r, h, f))
+            continue;
+        has_type |= f->id == HTTP_F_CONTENT_TYPE;
+        has_version |= span_eq_nocase(f->name, SPAN("anthropic-version"));
+        buf_add_span(b, f->name);
+        BUF_LIT(b, ": ");
+        buf_add_span(b, f->value);
+        BUF_LIT(b, "\r\n");
+    }
+    if (!has_type)
+        BUF_LIT(b, "content-type: application/json\r\n");
+    if (r->target->provider->settings->kind == KIND_ANTHROPIC && !has_version)
+        buf_printf(b, "anthropic-version: %s\r\n", r->plan->settings->compatibility.anthropic_version);
+    add_auth(r, b);
+    buf_add_span(b, r->plan->injected);
+    BUF_LIT(b, "\r\n");
+    return arena_dup(&r->arena, buf_view(b));
+}
+
+static bool names_it(const struct strings *list, struct span name)
+{
+    for (unsigned i = 0; i < list->n; i++)
+        if (span_eq(span_str(list->item[i]), name))
+            return true;
+    return false;
+}
+
+/* Whether the caller's own value of a parameter stands against the route's default. */
+static bool caller_wins(const struct plan_route *route, struct span name)
+{
+    if (!route->settings)
+        return true;
+    const struct param_policy_settings *p = &route->settings->param_policy;
+    if (p->deny_mode)
+        return names_it(&p->allow, name);
+    return !names_it(&p->deny, name);
+}
+
+static bool is_given(const struct request *r, struct span name)
+{
+    for (uint32_t n = json_first(&r->doc, 0); n != JSON_NODE_NONE; n = json_next(&r->doc, 0, n))
+        if (json_string_eq(&r->doc, n, name))
+            return true;
+    return false;
+}
+
+/* Route and variant defaults that this body takes. */
+static void edit_params(struct request *r, struct json_edits *e, struct json_members params)
+{
+    for (unsigned i = 0; i < params.n; i++) {
+        const struct json_member *m = &params.item[i];
+        if (span_eq(m->name, SPAN("model")) || span_eq(m->name, SPAN("_rolter_complexity")))
+            continue;
+        if (!is_given(r, m->name) || !caller_wins(r->route, m->name))
+            json_edits_set(e, m->name, m->value);
+    }
+}
+
+/* What "model" must say to this target, as JSON text; SPAN_NONE when it says so already. */
+static struct span model_text(struct request *r, uint32_t node)
+{
+    if (r->target->model)
+        return span_eq(r->model, span_str(r->target->model)) ? SPAN_NONE : r->target->model_json;
+    /* "provider/model": what stands behind the slash. */
+    struct buf b;
+    buf_init(&b, r->direct_model.n * 6 + 64);
+    buf_add_char(&b, '"');
+    json_escape(&b, r->direct_model);
+    buf_add_char(&b, '"');
+    struct span text = arena_dup(&r->arena, buf_view(&b));
+    buf_fini(&b);
+    return text;
+}
+
+static unsigned vectors(struct iovec *iov, const struct span *parts, unsigned n, size_t *ret_bytes)
+{
+    unsigned used = 0;
+    size_t total = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (parts[i].n)
+            iov[used++] = (struct iovec){(char *)parts[i].p, parts[i].n};
+        total += parts[i].n;
+    }
+    *ret_bytes = total;
+    return used;
+}
+
+bool upstream_body(struct request *r, struct iovec *iov, unsigned *ret_n, size_t *ret_bytes)
+{
+    static _Thread_local struct json_edits e; /* some KiB that nobody needs after this call */
+    struct json_members params = r->variant ? r->variant->params : r->route->params;
+    struct span text = r->doc.text;
+    uint32_t node = json_get(&r->doc, 0, "model");
+    struct span model = model_text(r, node);
+    json_edits_init(&e, &r->doc, &r->arena);
+    if (params.n)
+        edit_params(r, &e, params);
+    if (e.n == 0 && !e.overflow) {
+        /* The usual cases copy nothing: the client's bytes, with another name between them if need be. */
+        if (model.n == 0) {
+            *ret_n = vectors(iov, &text, 1, ret_bytes);
+            return true;
+        }
+        const struct json_node *m = &r->doc.node[node];
+        struct span parts[3] = {span_of(text.p, m->at), model,
+                                span_of(text.p + m->at + m->len, text.n - m->at - m->len)};
+        *ret_n = vectors(iov, parts, 3, ret_bytes);
+        return true;
+    }
+    if (model.n)
+        json_edits_replace(&e, node, model);
+    if (!json_edits_apply(&e, &text))
+        return false;
+    *ret_n = vectors(iov, &text, 1, ret_bytes);
+    return true;
+}

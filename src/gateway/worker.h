@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A worker: one thread with one loop, its listening sockets, its clients, its upstream connections, its
+ * requests. Nothing on it blocks. Another thread talks to it through net_loop_post only.
+ */
+#ifndef ROLTER_GATEWAY_WORKER_H
+#define ROLTER_GATEWAY_WORKER_H
+
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "gateway/plan.h"
+#include "net/exchange.h"
+#include "net/server.h"
+#include "observe/row.h"
+
+struct gateway;
+
+enum { WORKER_IOV_MAX = 60 };
+
+struct worker {
+    struct net_loop loop;
+    struct gateway *gateway;
+    uv_thread_t thread;
+    struct plan *plan;
+    struct server *server;      /* TCP */
+    struct server *unix_server; /* may be NULL; all workers accept from the first one's socket */
+    struct tls_context *tls;
+    struct pool *pool;
+    struct row_ring *rows;
+    struct list requests;
+    _Atomic unsigned in_flight; /* written by this worker alone */
+    _Atomic unsigned connections;
+    bool draining;
+
+    /* Scratch of the read that is being handled: reply bytes are collected here and go out in one vectored
+     * write. */
+    struct buf out; /* reply head and other small pieces */
+    struct iovec iov[WORKER_IOV_MAX + 4];
+    unsigned n_iov;
+    size_t iov_bytes;
+    char chunk_head[20];
+    struct buf row_text;
+    struct arena scratch; /* reset after each use */
+    uint64_t id_prefix, id_next;
+};
+
+/* The callbacks of the workers' listeners. */
+extern const struct server_events worker_server_events;
+
+#endif
