@@ -61,9 +61,9 @@ void check_bundles(struct reader *r, const struct strings *files, const char *pa
 {
     for (unsigned i = 0; i < files->n; i++) {
         char why[TLS_ERROR_TEXT] = "";
-        if (is_readable(r, reader_field(r, files), files->item[i], path) &&
-            !tls_bundle_check(files->item[i], why))
-            reader_fault(r, reader_field(r, files), "%s: %s", path, why);
+        const struct toml_place at = reader_field(r, &files->item[i]);
+        if (is_readable(r, at, files->item[i], path) && !tls_bundle_check(files->item[i], why))
+            reader_fault(r, at, "%s: %s", path, why);
     }
 }
 
@@ -151,7 +151,7 @@ static void check_client(struct reader *r)
 {
     const struct client_settings *c = &r->s->client;
     for (unsigned i = 0; i < c->forwarded_headers.n; i++)
-        check_header(r, reader_field(r, &c->forwarded_headers), "client.forwarded_headers",
+        check_header(r, reader_field(r, &c->forwarded_headers.item[i]), "client.forwarded_headers",
                      c->forwarded_headers.item[i]);
     for (unsigned i = 0; i < c->injected_headers.n; i++) {
         const struct json_member *m = &c->injected_headers.item[i];

@@ -74,9 +74,7 @@ void check_virtual_keys(struct reader *r, const struct map *providers)
         struct virtual_key_settings *k = &r->s->virtual_keys[i];
         check_unique(r, &keys, &k->key, k, "virtual_keys.key", true);
         for (unsigned j = 0; j < k->providers.n; j++)
-            if (!map_get(providers, span_str(k->providers.item[j])))
-                reader_fault(r, reader_field(r, &k->providers),
-                             "virtual_keys.providers: there is no provider \"%.100s\"", k->providers.item[j]);
+            check_provider(r, providers, &k->providers.item[j], "virtual_keys.providers");
         k->expires_at_ms = INT64_MAX;
         if (k->expires_at_text && !fmt_parse_time(span_str(k->expires_at_text), &k->expires_at_ms))
             reader_fault(r, reader_field(r, &k->expires_at_text),

@@ -118,7 +118,21 @@ void config_document(struct buf *out)
         "`rolter check` reads it without starting, and names every fault with its line and column; "
         "`rolter check --show` prints what is in effect, secrets masked.\n\n"
         "An unknown key is a fault. A change of the file is taken over while running, except for keys marked "
-        "*Restart*. Secrets belong in the environment: keys that end in `_env` name a variable.\n");
+        "*Restart*. Secrets belong in the environment: keys that end in `_env` name a variable.\n\n"
+        "```toml\n"
+        "[[providers]]\n"
+        "name = \"engine-a\"\n"
+        "kind = \"openai_compatible\"\n"
+        "api_base = \"http://10.0.0.1:8000\"\n\n"
+        "[[providers]]\n"
+        "name = \"engine-b\"\n"
+        "kind = \"openai_compatible\"\n"
+        "api_base = \"http://10.0.0.2:8000\"\n\n"
+        "[[routes]]\n"
+        "model = \"chat\"\n"
+        "strategy = \"least_load\"\n"
+        "targets = [{ provider = \"engine-a\" }, { provider = \"engine-b\" }]\n"
+        "```\n");
     write_inner(&schema_root, false, out);
     BUF_LIT(out, "\n## Provider kinds\n\n`");
     kinds_list(out, "`, `");

@@ -157,8 +157,10 @@ static void read_strings(struct reader *r, const struct section *s, const struct
     for (const struct toml_node *item = node->first; item; item = item->next) {
         if (item->kind != TOML_K_STRING)
             reader_fault(r, item->at, "%s: expected strings, found %s", path, toml_kind_name(item->kind));
-        else if (is_text(r, path, item, !(k->flags & KEYF_NO_ZERO_WORDS)))
+        else if (is_text(r, path, item, !(k->flags & KEYF_NO_ZERO_WORDS))) {
+            reader_note_field(r, &list.item[list.n], item->at);
             list.item[list.n++] = arena_dup(&r->s->arena, item->string).p;
+        }
     }
     if (field)
         *(struct strings *)field = list;

@@ -47,7 +47,8 @@ void reader_read(struct reader *r, const struct toml_node *root);
 
 void reader_note_field(struct reader *r, const void *field, struct toml_place at);
 void reader_note_table(struct reader *r, const void *table, struct toml_place at);
-/* Where the value of a field, or the table of a struct, stood; line 0 when it did not. */
+/* Items of a strings field are fields as well. Where the value of a field, or the table of a struct, stood;
+ * line 0 when it did not. */
 struct toml_place reader_field(const struct reader *r, const void *field);
 struct toml_place reader_table(const struct reader *r, const void *table);
 /* The field's place, or its table's when the field is a preset. */

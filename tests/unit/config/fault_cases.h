@@ -136,7 +136,7 @@ static const struct fault_case {
      "t:2:12: error: server.tls_cert: cannot read \"/nonexistent/c\"\nt:3:11: error: server.tls_key: cannot "
      "read \"/nonexistent/k\"\n"},
     {"[tls]\nca_bundles = [\"/nonexistent/c\"]\n",
-     "t:2:14: error: tls.ca_bundles: cannot read \"/nonexistent/c\"\n"},
+     "t:2:15: error: tls.ca_bundles: cannot read \"/nonexistent/c\"\n"},
     {"[server]\nunix = "
      "\"/"
      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
@@ -150,7 +150,7 @@ static const struct fault_case {
     {"[logging]\nclickhouse_url = \"h:8123\"\n",
      "t:2:18: error: logging.clickhouse_url: is not an http or https URL with a host\n"},
     {"[client]\nforwarded_headers = [\"a b\"]\n",
-     "t:2:21: error: client.forwarded_headers: \"a b\" is not a header name\n"},
+     "t:2:22: error: client.forwarded_headers: \"a b\" is not a header name\n"},
     {"[client]\ninjected_headers = { Content-Length = \"5\" }\n",
      "t:2:39: error: client.injected_headers: \"Content-Length\" is made by the gateway itself\n"},
     {"[client]\ninjected_headers = { x-a = \"a\\r\\nb\" }\n",
@@ -210,7 +210,7 @@ static const struct fault_case {
      "t:5:21: error: providers.api_keys.key: kind \"groq\" takes \"env\" only\n"},
     {P "api_keys = [{ weight = 2 }]\n", "t:5:13: error: providers.api_keys: needs \"env\" or \"key\"\n"},
     {P "ca_bundles = [\"/nonexistent/c\"]\n",
-     "t:5:14: error: providers.ca_bundles: cannot read \"/nonexistent/c\"\n"},
+     "t:5:15: error: providers.ca_bundles: cannot read \"/nonexistent/c\"\n"},
     {"[[providers]]\nname = \"a\\u0001\"\nkind = \"openai\"\napi_base = \"http://h\"\n",
      "t:2:8: error: providers.name: control characters are not allowed\n"},
     {"[[providers.readonly]]\nname = \"a\"\nkind = \"openai\"\napi_base = "
@@ -253,7 +253,7 @@ static const struct fault_case {
     {"[[virtual_keys]]\nkey = \"s3cret\"\n[[virtual_keys]]\nkey = \"s3cret\"\n",
      "t:4:7: error: virtual_keys.key: is already used in line 2\n"},
     {"[[virtual_keys]]\nkey = \"k\"\nproviders = [\"a\"]\n",
-     "t:3:13: error: virtual_keys.providers: there is no provider \"a\"\n"},
+     "t:3:14: error: virtual_keys.providers: there is no provider \"a\"\n"},
     {"[[virtual_keys]]\nkey = \"k\"\nexpires_at = \"soon\"\n",
      "t:3:14: error: virtual_keys.expires_at: \"soon\" is not an instant like 2030-01-31T00:00:00Z\n"},
     {"[[virtual_keys]]\nkey = \"k\"\nexpires_at = 2030-01-31\n",

@@ -5,6 +5,9 @@
 
 #include <unistd.h>
 
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include "base/clock.h"
 
 static void defaults(void **state)
@@ -286,6 +289,64 @@ static void files(void **state)
     config_report_fini(&r);
 }
 
+/* Writes a key and a certificate for it as PEM; each path gets its last six characters. */
+static void write_pair(char *key_path, char *cert_path)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *x = X509_new();
+    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_set_pubkey(x, key);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const unsigned char *)"t", -1,
+                               -1, 0);
+    X509_set_issuer_name(x, X509_get_subject_name(x));
+    assert_true(X509_sign(x, key, EVP_sha256()) > 0);
+    FILE *f = fdopen(mkstemp(key_path), "w");
+    assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL));
+    fclose(f);
+    f = fdopen(mkstemp(cert_path), "w");
+    assert_true(f && PEM_write_X509(f, x));
+    fclose(f);
+    X509_free(x);
+    EVP_PKEY_free(key);
+}
+
+static void certificates(void **state)
+{
+    (void)state;
+    char paths[4][32];
+    for (unsigned i = 0; i < 4; i++)
+        snprintf(paths[i], sizeof paths[i], "/tmp/rolter-pem-XXXXXX");
+    write_pair(paths[0], paths[1]);
+    write_pair(paths[2], paths[3]);
+    const struct {
+        const char *key, *cert, *bundle, *fault; /* the fault's beginning, or NULL */
+    } cases[] = {
+        {paths[0], paths[1], paths[1], NULL},
+        {paths[2], paths[3], paths[1], NULL},
+        {paths[2], paths[1], paths[1], "t:3:12: error: server.tls_cert: "},
+        {paths[0], paths[0], paths[1], "t:3:12: error: server.tls_cert: "},
+        {paths[0], paths[1], paths[0], "t:5:15: error: tls.ca_bundles: "},
+    };
+    for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "[server]\ntls_key = \"%s\"\ntls_cert = \"%s\"\n[tls]\nca_bundles = [\"%s\"]\n",
+                 cases[i].key, cases[i].cert, cases[i].bundle);
+        struct config_report r;
+        config_report_init(&r);
+        struct settings *s = config_parse(span_str(text), "t", NULL, &r);
+        assert_int_equal(r.errors, cases[i].fault ? 1 : 0);
+        assert_true(span_starts(buf_view(&r.text), span_str(cases[i].fault)));
+        assert_true((s == NULL) == (cases[i].fault != NULL));
+        settings_free(s);
+        config_report_fini(&r);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        unlink(paths[i]);
+}
+
 /* 10,000 routes with three targets, 1,000 providers and 10,000 keys: a quadratic check would take minutes. */
 static void a_large_file(void **state)
 {
@@ -315,9 +376,9 @@ static void a_large_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),      cmocka_unit_test(values),    cmocka_unit_test(show_reads_back),
-        cmocka_unit_test(needs_restart), cmocka_unit_test(overrides), cmocka_unit_test(files),
-        cmocka_unit_test(a_large_file),
+        cmocka_unit_test(defaults),      cmocka_unit_test(values),       cmocka_unit_test(show_reads_back),
+        cmocka_unit_test(needs_restart), cmocka_unit_test(overrides),    cmocka_unit_test(files),
+        cmocka_unit_test(certificates),  cmocka_unit_test(a_large_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
