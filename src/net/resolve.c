@@ -82,16 +82,17 @@ static void take_addrs(struct resolve_addrs *out, const struct addrinfo *list)
     }
 }
 
-/* Tells all that wait; each may start or take back lookups of the same name. */
+/* Tells all that wait. Each may start or take back lookups, also of this name, and <e> may go meanwhile. */
 static void tell(struct entry *e, int err)
 {
     const struct resolve_addrs addrs = e->addrs;
-    struct list *first;
-    while ((first = list_pop(&e->waiting))) {
-        struct resolve_wait *w = LIST_ITEM(first, struct resolve_wait, node);
+    struct list now, *node;
+    list_init(&now);
+    while ((node = list_pop(&e->waiting)))
+        list_push(&now, node);
+    while ((node = list_pop(&now))) {
+        struct resolve_wait *w = LIST_ITEM(node, struct resolve_wait, node);
         w->fn(w, err ? NULL : &addrs, err);
-        if (e->asking)
-            return; /* somebody asked again, who still waits is told then */
     }
 }
 
@@ -182,4 +183,13 @@ bool resolver_lookup(struct resolver *r, const char *host, struct resolve_wait *
 void resolver_forget(struct resolve_wait *w)
 {
     list_remove(&w->node);
+}
+
+void resolver_put(struct resolver *r, const char *host, const struct resolve_addrs *addrs)
+{
+    struct entry *e = entry_find(r, host);
+    if (!e)
+        e = entry_new(r, host);
+    e->addrs = *addrs;
+    e->good_until = net_now_ms(r->loop) + RESOLVE_KEEP_MS;
 }

@@ -45,5 +45,7 @@ void resolver_free(struct resolver *r);
 bool resolver_lookup(struct resolver *r, const char *host, struct resolve_wait *w,
                      struct resolve_addrs *ret_addrs);
 void resolver_forget(struct resolve_wait *w);
+/* Says what <host> is, as if it had been looked up now. */
+void resolver_put(struct resolver *r, const char *host, const struct resolve_addrs *addrs);
 
 #endif

@@ -492,6 +492,11 @@ const char *stream_peer_name(struct stream *s, char *out, size_t n)
         snprintf(out, n, "%s", s->is_pipe ? "unix" : "?");
     } else if (addr.ss_family == AF_INET6) {
         const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&addr;
+        if (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr)) { /* an IPv4 client of a listener for both */
+            inet_ntop(AF_INET, &a->sin6_addr.s6_addr[12], ip, sizeof ip);
+            snprintf(out, n, "%s:%u", ip, ntohs(a->sin6_port));
+            return out;
+        }
         inet_ntop(AF_INET6, &a->sin6_addr, ip, sizeof ip);
         snprintf(out, n, "[%s]:%u", ip, ntohs(a->sin6_port));
     } else {
