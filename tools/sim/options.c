@@ -149,7 +149,7 @@ void sim_options_fini(struct sim_options *o)
         if (table[i].kind == TEXT)
             MEM_FREE(*(char **)((char *)o + table[i].at));
     while (o->n_models)
-        MEM_FREE(o->models[--o->n_models]);
+        free(o->models[--o->n_models]);
 }
 
 void sim_options_help(void)

@@ -170,7 +170,7 @@ static void on_drain(struct conn *c, void *arg)
 static void forget_models(struct sim *s)
 {
     while (s->n_models)
-        MEM_FREE(s->models[--s->n_models].name);
+        free(s->models[--s->n_models].name);
 }
 
 static void forget_requests(struct sim *s)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from harness import Gateway, Sim
+
+
+@pytest.fixture
+def start():
+    """start(process): begins it, waits until it is ready, and ends it with the test. All must end with 0."""
+    processes = []
+
+    def begin(process):
+        processes.append(process)
+        process.start()
+        return process.wait_ready()
+
+    yield begin
+    for process in reversed(processes):
+        print(f"--- stderr of {process.command[0]}\n{process.stderr}")
+    try:
+        for process in reversed(processes):
+            process.stop()
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.fixture
+def new_sim(start):
+    return lambda *args, **options: start(Sim(*args, **options))
+
+
+@pytest.fixture
+def new_gateway(start):
+    return lambda config, *args, **options: start(Gateway(config, *args, **options))
+
+
+@pytest.fixture
+def sim(new_sim):
+    """A rolter-sim that is infinitely fast."""
+    return new_sim()
