@@ -3,8 +3,7 @@
 
 #include "base/check.h"
 
-/* Most requests are much smaller than the cap; roles may make the text longer than the body, hence the slack.
- */
+/* Roles that are written where the body has none may make the text longer than the body. */
 enum { TEXT_SLACK = 64 };
 
 static const struct prompt_options no_options;
@@ -12,14 +11,12 @@ static const struct prompt_options no_options;
 void prompt_begin(struct prompt_writer *w, const struct json_doc *d, const struct prompt_options *o,
                   struct arena *a)
 {
-    size_t cap = d->text.n < PROMPT_TEXT_MAX - TEXT_SLACK ? d->text.n + TEXT_SLACK : PROMPT_TEXT_MAX;
     /* Not an initializer: it would clear the hash's state, which most prompts never use. */
     w->doc = d;
     w->arena = a;
     w->options = o ? o : &no_options;
-    w->text = arena_alloc(a, cap);
-    w->n = w->seen = 0;
-    w->cap = cap;
+    w->text = NULL;
+    w->n = w->seen = w->cap = 0;
     w->max = PROMPT_TEXT_MAX;
     w->is_cut = w->is_hashing = w->has_user = false;
     w->len = w->head_len = 0;
@@ -50,12 +47,17 @@ static void flush(struct prompt_writer *w)
     w->seen = w->n;
 }
 
-static void grow(struct prompt_writer *w)
+/* To the body's size first: most requests are much smaller than the cap. */
+static void grow(struct prompt_writer *w, size_t n)
 {
-    char *bigger = arena_alloc(w->arena, PROMPT_TEXT_MAX);
-    memcpy(bigger, w->text, w->n);
+    size_t cap = PROMPT_TEXT_MAX, body = w->doc->text.n + TEXT_SLACK;
+    if (w->cap == 0 && n <= body && body < cap)
+        cap = body;
+    char *bigger = arena_alloc(w->arena, cap);
+    if (w->n)
+        memcpy(bigger, w->text, w->n);
     w->text = bigger;
-    w->cap = PROMPT_TEXT_MAX;
+    w->cap = cap;
 }
 
 /* The first piece that does not fit: its beginning is copied up to a character boundary. The boundary may lie
@@ -88,7 +90,7 @@ static void put_text(void *arg, const char *p, size_t n)
         return;
     }
     if (UNLIKELY(n > w->cap - w->n) && w->cap < PROMPT_TEXT_MAX)
-        grow(w);
+        grow(w, n);
     if (UNLIKELY(n > w->max - w->n)) {
         put_cut(w, p, n);
         return;
