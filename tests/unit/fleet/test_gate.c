@@ -146,7 +146,7 @@ static void test_reload_lowers_the_limit(void **state)
 
 /* Threads */
 
-enum { WORKERS = 3, THREADS = 8, ENTRIES = 4000 };
+enum { THREADS = 8 };
 
 struct client {
     struct gate_waiter waiter;
@@ -157,6 +157,9 @@ struct client {
 
 struct crowd {
     struct provider *p;
+    unsigned entries; /* per thread */
+    bool hasty;       /* nobody yields */
+    pthread_barrier_t start;
     atomic_int inside, most;
     atomic_uint granted, queued, cancelled, full, lost;
 };
@@ -182,7 +185,7 @@ static void hold_slot(struct crowd *s, struct rng *rng)
     int inside = atomic_fetch_add(&s->inside, 1) + 1, most = atomic_load(&s->most);
     while (inside > most && !atomic_compare_exchange_weak(&s->most, &most, inside))
         continue;
-    if (rng_below(rng, 2))
+    if (!s->hasty && rng_below(rng, 2))
         sched_yield();
     atomic_fetch_sub(&s->inside, 1);
     atomic_fetch_add(&s->granted, 1);
@@ -195,7 +198,8 @@ static void *visit(void *arg)
     struct crowd *s = c->crowd;
     struct rng rng;
     rng_seed(&rng, c->seed);
-    for (int i = 0; i < ENTRIES; i++) {
+    pthread_barrier_wait(&s->start);
+    for (unsigned i = 0; i < s->entries; i++) {
         enum gate_answer a = provider_gate_enter(s->p, &c->waiter, rng_below(&rng, 8) > 0);
         if (a == GATE_FULL) {
             atomic_fetch_add(&s->full, 1);
@@ -203,7 +207,7 @@ static void *visit(void *arg)
         }
         if (a == GATE_QUEUED) {
             atomic_fetch_add(&s->queued, 1);
-            if (rng_below(&rng, 2))
+            if (!s->hasty && rng_below(&rng, 2))
                 sched_yield();
             if (rng_below(&rng, 3) == 0 && provider_gate_cancel(s->p, &c->waiter)) {
                 atomic_fetch_add(&s->cancelled, 1);
@@ -219,30 +223,43 @@ static void *visit(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+static void run_crowd(struct crowd *s, unsigned n, unsigned workers)
 {
-    struct crowd s = {.p = ((struct world *)*state)->p};
-    limit(s.p, WORKERS, 3);
+    limit(s->p, workers, 3);
+    pthread_barrier_init(&s->start, NULL, n);
     static struct client clients[THREADS];
     pthread_t threads[THREADS];
-    for (unsigned i = 0; i < THREADS; i++) {
-        clients[i] = (struct client){.waiter.granted = wake, .crowd = &s, .seed = i};
+    for (unsigned i = 0; i < n; i++) {
+        clients[i] = (struct client){.waiter.granted = wake, .crowd = s, .seed = i};
         sem_init(&clients[i].granted, 0, 0);
         assert_int_equal(pthread_create(&threads[i], NULL, visit, &clients[i]), 0);
     }
-    for (unsigned i = 0; i < THREADS; i++)
+    for (unsigned i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
-    assert_int_equal(atomic_load(&s.lost), 0);
-    assert_in_range(atomic_load(&s.most), 1, WORKERS);
-    assert_true(atomic_load(&s.queued) > 0);
-    assert_int_equal(atomic_load(&s.granted) + atomic_load(&s.cancelled) + atomic_load(&s.full),
-                     THREADS * ENTRIES);
-    for (unsigned i = 0; i < THREADS; i++) {
+    assert_int_equal(atomic_load(&s->lost), 0);
+    assert_in_range(atomic_load(&s->most), 1, workers);
+    assert_int_equal(atomic_load(&s->granted) + atomic_load(&s->cancelled) + atomic_load(&s->full),
+                     n * s->entries);
+    for (unsigned i = 0; i < n; i++) {
         int left;
         sem_getvalue(&clients[i].granted, &left);
         assert_int_equal(left, 0); /* granted exactly once each */
         sem_destroy(&clients[i].granted);
     }
+}
+
+static void test_threads(void **state)
+{
+    struct crowd s = {.p = ((struct world *)*state)->p, .entries = 4000};
+    run_crowd(&s, THREADS, 3);
+    assert_true(atomic_load(&s.queued) > 0);
+}
+
+/* With one slot and two clients nobody else's leaving makes up for a waiter who was overlooked. */
+static void test_no_waiter_is_overlooked(void **state)
+{
+    struct crowd s = {.p = ((struct world *)*state)->p, .entries = 300000, .hasty = true};
+    run_crowd(&s, 2, 1);
 }
 
 int main(void)
@@ -255,6 +272,7 @@ int main(void)
         T(test_reload_raises_the_limit),
         T(test_reload_lowers_the_limit),
         T(test_threads),
+        T(test_no_waiter_is_overlooked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
