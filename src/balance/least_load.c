@@ -13,6 +13,10 @@
 /* One per target: the ticket of its last pick, 0 = never. */
 typedef _Atomic uint64_t stamp;
 
+/* Each failed try is another thread's pick done. Only threads that do nothing but pick get near the bound;
+ * then a turn is shared, which the loads will show. */
+enum { TRIES_MAX = 16 };
+
 struct rank {
     unsigned load;
     uint64_t stamp, served;
@@ -30,9 +34,8 @@ static bool is_better(const struct rank *x, const struct rank *y)
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
 {
     stamp *stamps = b->state;
-    uint64_t ticket = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) + 1;
     unsigned best = 0;
-    for (int tries = 8; tries > 0; tries--) {
+    for (int tries = TRIES_MAX; tries > 0; tries--) {
         struct rank least = {.load = UINT32_MAX, .stamp = UINT64_MAX, .served = UINT64_MAX};
         bool found = false;
         CANDIDATES_EACH(i, set)
@@ -49,7 +52,9 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
             }
         }
         /* Another thread that chose the same one a moment ago has changed its stamp: look again, so that two
-         * requests at once do not share a turn. */
+         * requests at once do not share a turn. A ticket drawn before the look might be old by now and give
+         * the target another turn. */
+        uint64_t ticket = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) + 1;
         if (atomic_compare_exchange_strong_explicit(&stamps[best], &least.stamp, ticket, memory_order_relaxed,
                                                     memory_order_relaxed))
             break;

@@ -257,7 +257,8 @@ static void test_weighted_exact(void **state)
     pool_fini(&p);
 }
 
-/* An idle pool is shared evenly, also by threads that ask at the same time. */
+/* An idle pool is shared evenly, also by threads that ask at the same time. Not to the last one: the number
+ * of looks is bounded. */
 static void test_least_load_even_under_threads(void **state)
 {
     struct pool p;
@@ -265,7 +266,7 @@ static void test_least_load_even_under_threads(void **state)
     pool_init(&p, STRATEGY_LEAST_LOAD, 3, NULL);
     run_pickers(&p, -1, false, got);
     for (unsigned i = 0; i < 3; i++)
-        assert_in_range(got[i], PICKERS * PICKS / 3 - PICKERS, PICKERS * PICKS / 3 + PICKERS);
+        assert_in_range(got[i], PICKERS * PICKS / 3 * 95 / 100, PICKERS * PICKS / 3 * 105 / 100);
     pool_fini(&p);
     pool_init(&p, STRATEGY_LEAST_LOAD, 5, NULL);
     run_pickers(&p, 4, true, got);
