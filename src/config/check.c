@@ -37,9 +37,23 @@ bool check_unique(struct reader *r, struct map *seen, const char *const *field, 
     return true;
 }
 
+static bool is_env_name(const char *s)
+{
+    for (const char *p = s; *p; p++) {
+        const bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '_';
+        if (!letter && !(*p >= '0' && *p <= '9' && p != s))
+            return false;
+    }
+    return true;
+}
+
 void check_env(struct reader *r, const char *const *field, const char *path)
 {
-    if (*field && !getenv(*field))
+    if (!*field)
+        return;
+    if (!is_env_name(*field)) /* perhaps the secret itself, which is not to be printed */
+        reader_fault(r, reader_field(r, field), "%s: is not the name of an environment variable", path);
+    else if (!getenv(*field))
         reader_warn(r, reader_field(r, field), "%s: the environment variable \"%.100s\" is not set", path,
                     *field);
 }

@@ -61,7 +61,8 @@ void check_providers(struct reader *r, struct map *ret_names);
 void check_routes(struct reader *r, const struct map *providers);
 void check_virtual_keys(struct reader *r, const struct map *providers);
 void check_bundles(struct reader *r, const struct strings *files, const char *path);
-/* A warning when the environment variable that a field names is not set. NULL is fine. */
+/* A warning when the environment variable that a field names is not set; a fault when it can be no such name.
+ */
 void check_env(struct reader *r, const char *const *field, const char *path);
 /* "is already used in line 5" for the second of two equal names; false for the first one. */
 bool check_unique(struct reader *r, struct map *seen, const char *const *field, const void *table,

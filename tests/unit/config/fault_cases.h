@@ -276,6 +276,8 @@ static const struct fault_case {
      "t:6:9: error: model_prices.model: \"m\" is already used in line 2\n"},
     {"[adaptive_routing]\nenabled = true\nwhatever = 1\n",
      "t:1:2: warning: adaptive_routing: has no effect here. There is no such strategy.\n"},
+    {P "api_key_env = \"sk-s3cret\"\n",
+     "t:5:15: error: providers.api_key_env: is not the name of an environment variable\n"},
     {P "role_profile = \"openai\"\n",
      "t:5:1: warning: providers.role_profile: has no effect here. Roles are forwarded as they are.\n"},
     {P "api_key_env = \"ROLTER_NOT_SET_ANYWHERE\"\n",
