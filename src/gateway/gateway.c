@@ -325,10 +325,12 @@ unsigned gateway_requests_in_flight(const struct gateway *g)
 
 unsigned gateway_connections(const struct gateway *g)
 {
-    unsigned n = 0;
-    for (unsigned i = 0; i < g->n_workers; i++)
-        n += atomic_load_explicit(&g->workers[i].connections, memory_order_relaxed);
-    return n;
+    size_t n = 0;
+    for (unsigned i = 0; i < g->n_workers; i++) {
+        const struct worker *w = &g->workers[i];
+        n += server_connections(w->server) + (w->unix_server ? server_connections(w->unix_server) : 0);
+    }
+    return (unsigned)n;
 }
 
 void gateway_refresh_gauges(struct gateway *g, const struct plan *plan)

@@ -89,6 +89,17 @@ static void write_row(struct request *r, uint64_t latency_us)
         metric_add(metric_plain(M_LOGS_DROPPED), 1);
 }
 
+/* The pool counts by itself; what it counted since the last request goes to the metrics. */
+static void count_connections(struct worker *w)
+{
+    struct pool_counts now = pool_counts(w->pool);
+    if (now.connects == w->counted.connects && now.connect_errors == w->counted.connect_errors)
+        return;
+    metric_add(metric_plain(M_UPSTREAM_CONNECTIONS), now.connects - w->counted.connects);
+    metric_add(metric_plain(M_UPSTREAM_CONNECT_ERRORS), now.connect_errors - w->counted.connect_errors);
+    w->counted = now;
+}
+
 static void release(struct request *r)
 {
     buf_fini(&r->reply_body);
@@ -129,6 +140,7 @@ enum step step_finish(struct request *r)
         count(r, latency_us);
         write_row(r, latency_us);
     }
+    count_connections(w);
     list_remove(&r->node);
     if (r->counted)
         atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_relaxed);

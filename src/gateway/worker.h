@@ -27,10 +27,10 @@ struct worker {
     struct server *unix_server; /* may be NULL; all workers accept from the first one's socket */
     struct tls_context *tls;
     struct pool *pool;
+    struct pool_counts counted; /* of the pool, as far as the metrics know them */
     struct row_ring *rows;
     struct list requests;
     _Atomic unsigned in_flight; /* written by this worker alone */
-    _Atomic unsigned connections;
     bool draining;
 
     /* Scratch of the read that is being handled: reply bytes are collected here and go out in one vectored

@@ -73,6 +73,7 @@ void server_drain(struct server *s);
 /* Stops listening and closes every connection at once; on_gone for requests in flight. The memory goes in a
  * later turn of the loop. */
 void server_close(struct server *s);
+/* Any thread, while the server is open. */
 size_t server_connections(const struct server *s);
 size_t server_requests_in_flight(const struct server *s);
 

@@ -17,6 +17,8 @@
 #ifndef ROLTER_NET_SERVER_IMPL_H
 #define ROLTER_NET_SERVER_IMPL_H
 
+#include <stdatomic.h>
+
 #include "base/arena.h"
 #include "http/chunk.h"
 #include "net/kept.h"
@@ -81,7 +83,8 @@ struct server {
     unsigned due_ms[DUE_COUNT];
     struct list due[DUE_COUNT];
     struct list conns;
-    size_t n_conns, n_in_flight;
+    _Atomic size_t n_conns; /* read by other threads too */
+    size_t n_in_flight;
     struct kept kept;
     struct http_head scratch; /* where heads are parsed before their size is known */
 };
