@@ -21,8 +21,9 @@ char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Frees *p and sets it to NULL. */
 #define MEM_FREE(p)                                                                                                  \
     do {                                                                                                             \
-        free(p);                                                                                                     \
-        (p) = NULL;                                                                                                  \
+        __typeof__(&(p)) mem_free_at_ = &(p); /* <p> may have side effects */                                        \
+        free(*mem_free_at_);                                                                                         \
+        *mem_free_at_ = NULL;                                                                                        \
     } while (0)
 
 #define MEM_NEW(type) ((type *)mem_zalloc(sizeof(type)))

@@ -158,10 +158,22 @@ static void rng_is_fair(void **state)
         assert_in_range(seen[i], 9600, 10400);
 }
 
+static void free_looks_once(void **state)
+{
+    (void)state;
+    char *list[3] = {mem_strdup("a"), mem_strdup("b"), NULL};
+    unsigned n = 2;
+    while (n)
+        MEM_FREE(list[--n]);
+    assert_null(list[0]);
+    assert_null(list[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans),
+        cmocka_unit_test(free_looks_once),
         cmocka_unit_test(arena_reuses_chunks),
         cmocka_unit_test(buf_keeps_its_maximum),
         cmocka_unit_test(numbers_and_times),
