@@ -16,6 +16,7 @@ with a deadline (wait_until). Only the standard library is needed.
 """
 
 import atexit
+import collections
 import http.client
 import json
 import os
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("ROLTER_BUILD", "build")
 DEADLINE = float(os.environ.get("ROLTER_TEST_DEADLINE", "15"))
 READY = re.compile(r"^listening on (https?)://(.+):(\d+)$")
+LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 # What a sanitizer prints when it found something.
 SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|CHECK failed)")
 
@@ -424,12 +426,10 @@ class EventParser:
 
     def feed(self, piece, at):
         events = []
-        self.rest += piece
-        while True:
-            match = re.search(rb"\r\n|\n|\r(?!$)", self.rest)
-            if not match:
-                return events
-            line, self.rest = self.rest[:match.start()].decode("utf-8"), self.rest[match.end():]
+        text, begin = self.rest + piece, 0
+        # A CR at the very end waits: an LF may follow.
+        for match in LINE_END.finditer(text):
+            line, begin = text[begin:match.start()].decode("utf-8"), match.end()
             if line == "":
                 if self.data:
                     events.append(Event(self.kind, "\n".join(self.data), self.ident, at))
@@ -445,6 +445,8 @@ class EventParser:
                 self.data.append(value)
             elif name == "id":
                 self.ident = value
+        self.rest = text[begin:]
+        return events
 
 
 class Stream:
@@ -470,9 +472,9 @@ class Stream:
         self.complete = False
         self.ended = False
         self.error = None
-        self.raw = b""
+        self.raw = bytearray()
         self._parser = EventParser()
-        self._events = []
+        self._events = collections.deque()
 
     def __enter__(self):
         return self
@@ -499,7 +501,7 @@ class Stream:
                 raise StopIteration
             self.raw += piece
             self._events += self._parser.feed(piece, time.monotonic())
-        return self._events.pop(0)
+        return self._events.popleft()
 
     def next(self):
         """The next event; fails when the stream has ended."""
@@ -513,7 +515,7 @@ class Stream:
     def read(self):
         """Everything, for replies that are no event stream."""
         self.all()
-        return self.raw
+        return bytes(self.raw)
 
     def close(self, reset=False):
         """Leaves. <reset>: the connection is reset instead of closed."""
