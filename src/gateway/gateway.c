@@ -197,15 +197,17 @@ static void send_to_workers(struct gateway *g, void (*fn)(struct net_post *, str
     }
 }
 
+/* A certificate that is renewed, added or taken away counts for the next connections. */
 static void renew_tls(struct worker *w, const struct settings *s)
 {
     char error[256];
-    if (!s->server.tls_cert)
-        return;
-    struct tls_context *t = tls_server_new(s->server.tls_cert, s->server.tls_key, error);
-    if (!t) {
-        log_warn("reload: the certificate cannot be used, the old one stays: %s", error);
-        return;
+    struct tls_context *t = NULL;
+    if (s->server.tls_cert) {
+        t = tls_server_new(s->server.tls_cert, s->server.tls_key, error);
+        if (!t) {
+            log_warn("reload: the certificate cannot be used, the old one stays: %s", error);
+            return;
+        }
     }
     tls_context_unref(w->tls);
     w->tls = t;
@@ -219,8 +221,7 @@ static void take_plan(struct net_post *p, struct net_loop *l)
     w->plan = m->plan;
     free(m);
     const struct settings *s = w->plan->settings;
-    if (w->tls)
-        renew_tls(w, s);
+    renew_tls(w, s);
     struct server_options o = tcp_options(s, server_port(w->server), w->tls);
     server_update(w->server, &o);
     if (w->unix_server) {
