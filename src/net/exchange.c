@@ -5,62 +5,15 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "http/chunk.h"
-#include "net/pool_impl.h"
+#include "net/exchange_impl.h"
 
 enum {
-    VECS_INLINE = 4,
     VECS_PER_WRITE = 64,
-    SEND_PIECE_BYTES =
-        256 << 10, /* given to the stream at once, so that a slow upstream queues no more than this */
+    /* Given to the stream at once, so that a slow upstream queues no more than this. */
+    SEND_PIECE_BYTES = 256 << 10,
     KEEP_EXCHANGES = 1024,
     TEXT_BYTES = 256,
 };
-
-enum state {
-    STATE_CONNECT, /* nothing sent; dialling, or about to */
-    STATE_HEAD,    /* sending, and waiting for the reply's head */
-    STATE_BODY,
-    STATE_OVER, /* the last callback runs or has run */
-};
-
-struct exchange {
-    struct list node; /* of the pool's free ones */
-    struct pool *pool;
-    struct pool_group *group;
-    struct pool_conn *conn; /* from the connection until the reply is complete */
-    struct dial *dial;      /* while connecting */
-    const struct net_origin *origin;
-    const struct exchange_events *ev;
-    void *arg;
-    struct exchange_options o;
-
-    struct iovec few[VECS_INLINE];
-    struct iovec *vec;  /* head and body: <few>, or on the heap */
-    unsigned n_vec, at; /* how many, and which is sent next */
-    size_t at_off;      /* bytes of it that were sent */
-
-    uv_timer_t timer;
-    uint64_t deadline; /* ms; 0 = none. The timer may be armed for earlier and then looks again. */
-    uint64_t armed;    /* ms, when the timer fires; meaningful while it is active */
-    struct net_post later;
-
-    struct buf hold; /* a head that came in pieces */
-    size_t scanned;
-    uint64_t left; /* bytes of a body with a length */
-    struct http_chunk chunk;
-    uint8_t state;
-    uint8_t body; /* enum http_body_kind */
-    uint8_t busy; /* calls on the stack that use this object */
-    bool gone;    /* over, memory kept while busy */
-    bool paused;
-    bool unflushed;  /* on_head or on_body since the last on_flush */
-    bool keep_alive; /* what the reply says */
-    bool got_bytes;
-    bool reused, replaced;
-};
-
-_Static_assert(sizeof(struct exchange) < 1024, "many streams are open at once");
 
 const char *exchange_fail_name(enum exchange_fail f)
 {
@@ -113,18 +66,18 @@ static void recycle(struct exchange *x)
 }
 
 /* Callbacks may end the exchange; whoever calls them keeps the object until its own return. */
-static void enter(struct exchange *x)
+void exchange_enter(struct exchange *x)
 {
     x->busy++;
 }
 
-static void leave(struct exchange *x)
+void exchange_leave(struct exchange *x)
 {
     if (--x->busy == 0 && x->gone)
         recycle(x);
 }
 
-static struct pool_conn *detach(struct exchange *x)
+struct pool_conn *exchange_detach(struct exchange *x)
 {
     struct pool_conn *c = x->conn;
     if (c)
@@ -135,7 +88,7 @@ static struct pool_conn *detach(struct exchange *x)
 
 static void release(struct exchange *x)
 {
-    struct pool_conn *c = detach(x);
+    struct pool_conn *c = exchange_detach(x);
     if (c)
         pool_conn_close(c, true);
     if (x->dial)
@@ -178,7 +131,7 @@ static struct exchange *exchange_new(struct pool *p)
 
 /* ---- telling the owner ---- */
 
-static void flush(struct exchange *x)
+void exchange_flush(struct exchange *x)
 {
     if (!x->unflushed)
         return;
@@ -187,12 +140,12 @@ static void flush(struct exchange *x)
         x->ev->on_flush(x, x->arg);
 }
 
-static void fail(struct exchange *x, enum exchange_fail why, const char *detail)
+void exchange_give_up(struct exchange *x, enum exchange_fail why, const char *detail)
 {
-    struct pool_conn *c = detach(x);
+    struct pool_conn *c = exchange_detach(x);
     if (c)
         pool_conn_close(c, true);
-    flush(x);
+    exchange_flush(x);
     if (x->gone)
         return;
     x->state = STATE_OVER;
@@ -206,11 +159,11 @@ static bool is_sent(const struct exchange *x)
 }
 
 /* The reply is complete; <rest> bytes came behind it. */
-static void finish(struct exchange *x, size_t rest, bool close_delimited)
+void exchange_finish(struct exchange *x, size_t rest, bool close_delimited)
 {
     bool sent = is_sent(x);
     bool keep = x->keep_alive && sent && rest == 0 && !close_delimited && x->pool->max_idle > 0;
-    struct pool_conn *c = detach(x);
+    struct pool_conn *c = exchange_detach(x);
     if (!keep) {
         pool_conn_close(c, !sent);
     } else {
@@ -224,18 +177,12 @@ static void finish(struct exchange *x, size_t rest, bool close_delimited)
     release(x);
 }
 
-static void give_body(struct exchange *x, const char *p, size_t n)
-{
-    x->unflushed = true;
-    x->ev->on_body(x, x->arg, p, n);
-}
-
 /* ---- time ---- */
 
 static void on_deadline(uv_timer_t *timer);
 
 /* Costs a store when the timer is armed for earlier, as it is for all but the first read of a body. */
-static void set_deadline(struct exchange *x, unsigned ms)
+void exchange_set_deadline(struct exchange *x, unsigned ms)
 {
     if (ms == 0) {
         x->deadline = 0;
@@ -259,18 +206,19 @@ static void on_deadline(uv_timer_t *timer)
         uv_timer_start(&x->timer, on_deadline, x->deadline - now, 0);
         return;
     }
-    enter(x);
+    exchange_enter(x);
     if (x->state == STATE_HEAD)
-        fail(x, EXCHANGE_HEAD_TIMEOUT, x->at < x->n_vec ? "the upstream did not take the request" : NULL);
+        exchange_give_up(x, EXCHANGE_HEAD_TIMEOUT,
+                         x->at < x->n_vec ? "the upstream did not take the request" : NULL);
     else
-        fail(x, EXCHANGE_IDLE_TIMEOUT, NULL);
-    leave(x);
+        exchange_give_up(x, EXCHANGE_IDLE_TIMEOUT, NULL);
+    exchange_leave(x);
 }
 
 /* ---- sending ---- */
 
 /* Gives the stream the next piece when it has sent the one before. A failure is told through on_error. */
-static void send_more(struct exchange *x)
+void exchange_send_more(struct exchange *x)
 {
     while (x->at < x->n_vec && stream_queued(x->conn->stream) == 0) {
         struct iovec iov[VECS_PER_WRITE];
@@ -295,15 +243,13 @@ static void send_more(struct exchange *x)
     }
 }
 
-static const struct stream_events CONN_EVENTS;
-
 static void begin(struct exchange *x)
 {
     x->state = STATE_HEAD;
     x->conn->x = x;
-    send_more(x);
+    exchange_send_more(x);
     if (!x->paused)
-        set_deadline(x, x->o.head_ms);
+        exchange_set_deadline(x, x->o.head_ms);
 }
 
 static void on_dialled(void *arg, struct stream *s, enum exchange_fail why, const char *detail)
@@ -312,14 +258,14 @@ static void on_dialled(void *arg, struct stream *s, enum exchange_fail why, cons
     x->dial = NULL;
     if (!s) {
         x->pool->counts.connect_errors++;
-        enter(x);
-        fail(x, why, detail);
-        leave(x);
+        exchange_enter(x);
+        exchange_give_up(x, why, detail);
+        exchange_leave(x);
         return;
     }
     x->pool->counts.connects++;
     x->conn = pool_conn_new(x->group, s);
-    stream_set_owner(s, &CONN_EVENTS, x->conn);
+    stream_set_owner(s, &EXCHANGE_CONN_EVENTS, x->conn);
     if (!x->paused)
         stream_read_start(s);
     begin(x);
@@ -332,12 +278,12 @@ static void on_tls_unusable(struct net_post *p, struct net_loop *l)
     char text[TEXT_BYTES] = "";
     /* Tried again for its text; the file may have come meanwhile, but that is for the next request. */
     pool_tls(x->group, x->origin, text);
-    enter(x);
-    fail(x, EXCHANGE_TLS, text[0] ? text : NULL);
-    leave(x);
+    exchange_enter(x);
+    exchange_give_up(x, EXCHANGE_TLS, text[0] ? text : NULL);
+    exchange_leave(x);
 }
 
-static void dial(struct exchange *x)
+void exchange_dial(struct exchange *x)
 {
     struct tls_context *tls = NULL;
     char text[TEXT_BYTES];
@@ -350,207 +296,6 @@ static void dial(struct exchange *x)
     }
     x->dial = dial_start(x->pool->loop, x->pool->resolver, x->origin, tls, x->o.connect_ms, on_dialled, x);
 }
-
-/* ---- the reply ---- */
-
-static void take_body(struct exchange *x, const char *p, size_t n)
-{
-    switch ((enum http_body_kind)x->body) {
-    case HTTP_BODY_NONE:
-        finish(x, n, false);
-        return;
-    case HTTP_BODY_CLOSE:
-        if (n)
-            give_body(x, p, n);
-        return;
-    case HTTP_BODY_LENGTH: {
-        size_t take = n < x->left ? n : (size_t)x->left;
-        x->left -= take;
-        if (take)
-            give_body(x, p, take);
-        if (!x->gone && x->left == 0)
-            finish(x, n - take, false);
-        return;
-    }
-    case HTTP_BODY_CHUNKED:
-        break;
-    }
-    while (n) {
-        size_t used;
-        struct span data;
-        enum http_chunk_event e = http_chunk_feed(&x->chunk, p, n, &used, &data);
-        p += used;
-        n -= used;
-        if (e == HTTP_CHUNK_DATA) {
-            give_body(x, data.p, data.n);
-            if (x->gone)
-                return;
-        } else if (e == HTTP_CHUNK_END) {
-            finish(x, n, false);
-            return;
-        } else if (e == HTTP_CHUNK_BAD) {
-            fail(x, EXCHANGE_BAD_REPLY, "the chunked coding is broken");
-            return;
-        }
-    }
-}
-
-/* Parses <p>, which stands in the read buffer or in x->hold; true when the head is complete and stands in
- * pool->head, with *ret_used bytes up to its end. Interim replies are skipped. */
-static bool parse_head(struct exchange *x, const char *p, size_t n, size_t *ret_used)
-{
-    struct http_head *h = &x->pool->head;
-    size_t max = x->o.max_head_bytes ? x->o.max_head_bytes : HTTP_HEAD_BYTES_DEFAULT, skip = 0;
-    for (;;) {
-        enum http_reject why;
-        switch (http_parse_reply(h, p + skip, n - skip, &x->scanned, max, x->o.head_request, &why)) {
-        case HTTP_BAD:
-            fail(x, EXCHANGE_BAD_REPLY, http_reject_text(why));
-            return false;
-        case HTTP_MORE:
-            if (x->hold.n)
-                buf_consume(&x->hold, skip);
-            else
-                buf_add(&x->hold, p + skip, n - skip);
-            return false;
-        case HTTP_DONE:
-            break;
-        }
-        skip += h->bytes;
-        if (h->status >= 200) {
-            *ret_used = skip;
-            return true;
-        }
-        if (h->status == 101) {
-            fail(x, EXCHANGE_BAD_REPLY, "the upstream switched protocols unasked");
-            return false;
-        }
-        x->scanned = 0;
-        if (skip == n) {
-            buf_clear(&x->hold);
-            return false;
-        }
-    }
-}
-
-static void take_head(struct exchange *x, const char *p, size_t n)
-{
-    size_t used;
-    if (x->hold.n) {
-        buf_add(&x->hold, p, n);
-        p = x->hold.p;
-        n = x->hold.n;
-    }
-    if (!parse_head(x, p, n, &used))
-        return;
-    const struct http_head *h = &x->pool->head;
-    struct buf held = x->hold; /* the head and what follows it, until this read is dealt with */
-    buf_init(&x->hold, SIZE_MAX / 2);
-    x->state = STATE_BODY;
-    x->body = (uint8_t)h->body;
-    x->left = h->content_length;
-    x->keep_alive = h->keep_alive;
-    http_chunk_init(&x->chunk);
-    x->unflushed = true;
-    x->ev->on_head(x, x->arg, h);
-    if (!x->gone)
-        take_body(x, p + used, n - used);
-    if (held.n && !x->gone)
-        flush(x); /* slices of <held> must not outlive it */
-    buf_fini(&held);
-}
-
-static void on_read(struct stream *s, void *arg, const char *p, size_t n)
-{
-    (void)s;
-    struct pool_conn *c = arg;
-    struct exchange *x = c->x;
-    if (!x) { /* nobody asked: what came now would be taken for the next reply */
-        pool_conn_close(c, false);
-        return;
-    }
-    enter(x);
-    x->got_bytes = true;
-    if (x->state == STATE_HEAD)
-        take_head(x, p, n);
-    else
-        take_body(x, p, n);
-    if (!x->gone && x->state == STATE_BODY && !x->paused)
-        set_deadline(x, x->o.idle_ms);
-    leave(x);
-}
-
-static void on_read_done(struct stream *s, void *arg)
-{
-    (void)s;
-    struct exchange *x = ((struct pool_conn *)arg)->x;
-    if (!x || !x->unflushed)
-        return;
-    enter(x);
-    flush(x);
-    leave(x);
-}
-
-/* The connection ended before the reply did. */
-static void broke(struct exchange *x, const char *detail)
-{
-    if (x->state != STATE_HEAD || x->got_bytes || !x->reused || x->replaced) {
-        fail(x, EXCHANGE_RESET, detail);
-        return;
-    }
-    /* The upstream closed an idle connection at the moment when we took it: it has not seen the request. */
-    pool_conn_close(detach(x), true);
-    x->replaced = true;
-    x->reused = false;
-    x->pool->counts.replaced++;
-    x->at = 0;
-    x->at_off = 0;
-    dial(x);
-}
-
-static void on_eof(struct stream *s, void *arg)
-{
-    (void)s;
-    struct pool_conn *c = arg;
-    struct exchange *x = c->x;
-    if (!x) {
-        pool_conn_close(c, false);
-        return;
-    }
-    enter(x);
-    if (x->state == STATE_BODY && x->body == HTTP_BODY_CLOSE)
-        finish(x, 0, true);
-    else
-        broke(x, "the upstream closed the connection");
-    leave(x);
-}
-
-static void on_error(struct stream *s, void *arg, int err)
-{
-    struct pool_conn *c = arg;
-    struct exchange *x = c->x;
-    if (!x) {
-        pool_conn_close(c, true);
-        return;
-    }
-    const char *tls = stream_tls_error(s);
-    enter(x);
-    broke(x, tls ? tls : uv_strerror(err));
-    leave(x);
-}
-
-static void on_drain(struct stream *s, void *arg)
-{
-    (void)s;
-    struct exchange *x = ((struct pool_conn *)arg)->x;
-    if (!x)
-        return;
-    send_more(x);
-    if (x->state == STATE_HEAD && !x->paused)
-        set_deadline(x, x->o.head_ms); /* the upstream takes the request: it is alive */
-}
-
-static const struct stream_events CONN_EVENTS = {on_read, on_read_done, on_eof, on_error, on_drain};
 
 /* ---- the owner's calls ---- */
 
@@ -571,7 +316,7 @@ struct exchange *exchange_start(struct pool *p, const struct net_origin *origin,
     x->group = pool_group_for(p, origin);
     x->conn = pool_conn_take(x->group);
     if (!x->conn) {
-        dial(x);
+        exchange_dial(x);
         return x;
     }
     p->counts.reused++;
@@ -598,7 +343,7 @@ void exchange_resume(struct exchange *x)
     if (!x->conn)
         return;
     stream_read_start(x->conn->stream);
-    set_deadline(x, x->state == STATE_HEAD ? x->o.head_ms : x->o.idle_ms);
+    exchange_set_deadline(x, x->state == STATE_HEAD ? x->o.head_ms : x->o.idle_ms);
 }
 
 void exchange_cancel(struct exchange *x)

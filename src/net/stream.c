@@ -3,10 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -18,7 +15,7 @@ _Static_assert(sizeof(struct iovec) == sizeof(uv_buf_t) &&
                    offsetof(struct iovec, iov_len) == offsetof(uv_buf_t, len),
                "libuv's buffers are vectors on Unix");
 
-static int stream_fd(const struct stream *s)
+int stream_fd(const struct stream *s)
 {
     uv_os_fd_t fd = -1;
     return uv_fileno(&s->u.handle, &fd) == 0 ? fd : -1;
@@ -466,46 +463,6 @@ struct stream *stream_connect(struct net_loop *l, const struct sockaddr *addr, s
 }
 
 /* ---- asking ---- */
-
-bool stream_peer_is_gone(struct stream *s)
-{
-    if (s->closed || s->broken)
-        return true;
-    int fd = stream_fd(s);
-    if (s->is_pipe) {
-        struct pollfd p = {.fd = fd};
-        return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
-    }
-    struct tcp_info info;
-    socklen_t n = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n))
-        return true;
-    return info.tcpi_state == TCP_CLOSE;
-}
-
-const char *stream_peer_name(struct stream *s, char *out, size_t n)
-{
-    struct sockaddr_storage addr;
-    socklen_t len = sizeof addr;
-    char ip[INET6_ADDRSTRLEN] = "?";
-    if (s->is_pipe || s->closed || getpeername(stream_fd(s), (struct sockaddr *)&addr, &len)) {
-        snprintf(out, n, "%s", s->is_pipe ? "unix" : "?");
-    } else if (addr.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&addr;
-        if (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr)) { /* an IPv4 client of a listener for both */
-            inet_ntop(AF_INET, &a->sin6_addr.s6_addr[12], ip, sizeof ip);
-            snprintf(out, n, "%s:%u", ip, ntohs(a->sin6_port));
-            return out;
-        }
-        inet_ntop(AF_INET6, &a->sin6_addr, ip, sizeof ip);
-        snprintf(out, n, "[%s]:%u", ip, ntohs(a->sin6_port));
-    } else {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)&addr;
-        inet_ntop(AF_INET, &a->sin_addr, ip, sizeof ip);
-        snprintf(out, n, "%s:%u", ip, ntohs(a->sin_port));
-    }
-    return out;
-}
 
 const char *stream_tls_error(const struct stream *s)
 {

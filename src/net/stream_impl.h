@@ -50,6 +50,8 @@ struct stream {
     bool shut_wanted; /* shutdown when the queue is empty */
 };
 
+/* The socket, or -1. */
+int stream_fd(const struct stream *s);
 /* Sends as they are, below TLS. Like stream_writev. */
 int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n);
 /* Notes that nothing works any more; on_error comes later. */
