@@ -92,7 +92,7 @@ static void *alloc_slow(struct arena *a, size_t n)
 void *arena_alloc(struct arena *a, size_t n)
 {
     CHECK(n < SIZE_MAX / 2);
-    n = (n + 15) & ~(size_t)15;
+    n = (n + 15 + !n) & ~(size_t)15; /* nothing gets a place of its own too, never NULL */
     a->used_bytes += n;
     if (LIKELY(n <= (size_t)(a->end - a->at))) {
         void *p = a->at;

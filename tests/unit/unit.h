@@ -16,4 +16,16 @@
 
 #include <cmocka.h>
 
+/* Whether a sanitizer shares this process: sizes of memory mean little then. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define UNIT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define UNIT_SANITIZED 1
+#endif
+#endif
+#ifndef UNIT_SANITIZED
+#define UNIT_SANITIZED 0
+#endif
+
 #endif

@@ -58,13 +58,13 @@ static uint32_t word_of(const void *p, unsigned n)
 
 void tokens_text(struct tokens *t, const char *p, size_t n)
 {
-    while (t->held_n && n) {
-        t->held[t->held_n++] = (uint8_t)*p++;
-        n--;
-        if (t->held_n == TOKEN_BYTES) {
-            push(t, id_of(word_of(t->held, TOKEN_BYTES), TOKEN_BYTES));
-            t->held_n = 0;
-        }
+    if (t->held_n) {
+        for (; n && t->held_n < TOKEN_BYTES; n--)
+            t->held[t->held_n++] = (uint8_t)*p++;
+        if (t->held_n < TOKEN_BYTES)
+            return;
+        push(t, id_of(word_of(t->held, TOKEN_BYTES), TOKEN_BYTES));
+        t->held_n = 0;
     }
     for (; n >= TOKEN_BYTES; p += TOKEN_BYTES, n -= TOKEN_BYTES)
         push(t, id_of(word_of(p, TOKEN_BYTES), TOKEN_BYTES));
