@@ -13,6 +13,8 @@ with a deadline (wait_until). Only the standard library is needed.
         with gateway.stream("/v1/chat/completions", chat("hello", stream=True)) as stream:
             events = stream.all()             # each with type, data, at (time.monotonic)
             assert stream.complete            # the framing ended as it should
+
+stub.py has an upstream for replies that rolter-sim would never give.
 """
 
 import atexit
@@ -291,6 +293,13 @@ class Gateway(Process):
     def stop(self, deadline=DEADLINE):
         super().stop(deadline)
         self.folder.cleanup()
+
+
+def free_port():
+    """A port that was free a moment ago, for listeners whose port a program does not tell."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 # ---- HTTP
