@@ -9,8 +9,7 @@
 
 #include "json/json.h"
 
-/* Tokens: a reply's text must fit into a buffer. */
-enum { SIM_MODELS_MAX = 64, SIM_MODEL_LEN_MAX = 32 << 20 };
+enum { SIM_MODELS_MAX = 64 };
 
 struct sim_options {
     char *listen, *port_file, *name, *api_key;
