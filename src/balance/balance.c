@@ -40,6 +40,7 @@ const char *pick_reason_name(enum pick_reason r)
         [PICK_TWO_CHOICES] = "two_choices",
         [PICK_HASH] = "hash",
         [PICK_HASH_NEXT] = "hash_next",
+        [PICK_FAIL_OPEN] = "fail_open",
     };
     CHECK((unsigned)r < PICK_REASON_COUNT);
     return names[r];

@@ -91,6 +91,8 @@ enum pick_reason {
     PICK_TWO_CHOICES,
     PICK_HASH,      /* owner on the ring */
     PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
+    PICK_FAIL_OPEN, /* none was eligible; the strategy chose among all that are left. Rows say so; struct pick
+                       does not, it has a flag of its own. */
     PICK_REASON_COUNT
 };
 const char *pick_reason_name(enum pick_reason r);

@@ -59,8 +59,8 @@ static bool take(struct request *r, struct candidate_pool *c, const struct pick 
     target_set_remove(&c->allowed, (unsigned)p->index);
     r->target = t;
     r->variant = c->variant;
-    r->pick_reason = p->reason;
-    metric_add(r->route->m_picks[p->reason], 1);
+    r->pick_reason = p->fail_open ? PICK_FAIL_OPEN : p->reason;
+    metric_add(r->route->m_picks[r->pick_reason], 1);
     return true;
 }
 

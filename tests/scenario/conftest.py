@@ -2,6 +2,7 @@
 import pytest
 
 from harness import Gateway, Sim
+from upstream import Upstream
 
 
 @pytest.fixture
@@ -39,3 +40,18 @@ def new_gateway(start):
 def sim(new_sim):
     """A rolter-sim that is infinitely fast."""
     return new_sim()
+
+
+@pytest.fixture
+def new_upstream():
+    """new_upstream(answer): a scripted upstream, see upstream.py. Errors of its script fail the test."""
+    made = []
+
+    def make(answer=None, name=None, context=None):
+        made.append(Upstream(answer, name or f"u{len(made)}", context))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    assert not [error for one in made for error in one.errors]

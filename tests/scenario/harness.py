@@ -62,6 +62,18 @@ def wait_until(condition, what="the condition", deadline=DEADLINE):
         time.sleep(0.005)
 
 
+def wait_still(value, seconds=0.5, what="the value", deadline=DEADLINE):
+    """Waits until value() is above zero and has not changed for <seconds>, and gives it."""
+    seen = [0, time.monotonic()]
+
+    def look():
+        now, at = value(), time.monotonic()
+        if now != seen[0]:
+            seen[:] = now, at
+        return now if now and at - seen[1] >= seconds else None
+    return wait_until(look, f"{what} standing still", deadline)
+
+
 class Process:
     """A program of ours. start() begins it, wait_ready() waits for its "listening on" line, stop() ends it."""
 
@@ -266,17 +278,24 @@ class Sim(Process):
 
 
 class Gateway(Process):
-    """rolter with a configuration. Without a [server] table in the text, it listens on a free loopback port."""
+    """rolter with a configuration. Without a [server] table in the text, it listens on a free loopback port; what
+    <server> says is added to that table. With <rows> every request leaves a row in a file, see rows(). <folder>: where
+    its files are, instead of a folder that goes with it."""
 
-    def __init__(self, config, *args, env=None):
-        self.folder = tempfile.TemporaryDirectory(prefix="rolter-test-")
-        self.config_path = Path(self.folder.name) / "rolter.toml"
+    def __init__(self, config, *args, env=None, server="", rows=False, folder=None):
+        self.temporary = None if folder else tempfile.TemporaryDirectory(prefix="rolter-test-")
+        self.folder = Path(folder or self.temporary.name)
+        self.server = server
+        self.rows_path = self.folder / "rows.jsonl" if rows else None
+        self.config_path = self.folder / "rolter.toml"
         self.write_config(config)
-        super().__init__("rolter", "--config", self.config_path, *args, env=env, cwd=self.folder.name)
+        super().__init__("rolter", "--config", self.config_path, *args, env=env, cwd=self.folder)
 
     def write_config(self, config):
         if not re.search(r"^\s*\[server\]", config, re.M):
-            config = '[server]\nhost = "127.0.0.1"\nport = 0\n\n' + config
+            config = f'[server]\nhost = "127.0.0.1"\nport = 0\n{self.server}\n\n' + config
+        if self.rows_path and not re.search(r"^\s*\[logging\]", config, re.M):
+            config += f'\n[logging]\nfile = "{self.rows_path}"\nflush_ms = 10\n'
         beside = self.config_path.with_suffix(".new")
         beside.write_text(config)
         beside.replace(self.config_path)
@@ -286,13 +305,53 @@ class Gateway(Process):
         self.write_config(config)
         self.signal(signal.SIGHUP)
 
+    def reload_and_wait(self, config):
+        """Reloads, and waits until the configuration runs."""
+        before = self.config_version()
+        self.reload(config)
+        self.wait_version(before + 1)
+
+    def config_version(self):
+        return int(self.metrics()["rolter_config_version"])
+
+    def wait_version(self, n):
+        wait_until(lambda: self.config_version() >= n, f"configuration {n}")
+
+    def rows(self):
+        """The rows so far, as objects."""
+        if not self.rows_path.exists():
+            return []
+        text = self.rows_path.read_text()
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+    def wait_rows(self, n, deadline=DEADLINE):
+        """Waits for n rows, and gives them."""
+        def look():
+            rows = self.rows()
+            return rows if len(rows) >= n else None
+        return wait_until(look, f"{n} rows", deadline)
+
+    def row_of(self, reply, deadline=DEADLINE):
+        """The row of a request that was answered with <reply>. Rows of different workers come in any order."""
+        ident = reply.headers["x-request-id"]
+        return wait_until(lambda: next((r for r in self.rows() if r["request_id"] == ident), None),
+                          f"the row of {ident}", deadline)
+
+    def wait_metric(self, name, value, deadline=DEADLINE):
+        wait_until(lambda: self.metrics().get(name) == value, f"{name} = {value} (now {self.metrics().get(name)})",
+                   deadline)
+
     def kill(self):
         super().kill()
-        self.folder.cleanup()
+        self._clean()
 
     def stop(self, deadline=DEADLINE):
         super().stop(deadline)
-        self.folder.cleanup()
+        self._clean()
+
+    def _clean(self):
+        if self.temporary:
+            self.temporary.cleanup()
 
 
 def free_port():
