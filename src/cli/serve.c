@@ -155,14 +155,21 @@ static void handles_init(struct serve *s)
     uv_signal_start(&s->on_int, on_end, SIGINT);
 }
 
-/* As many descriptors as the system lets us have: a stream takes two. */
+enum { DESCRIPTORS_WANTED = 1 << 20 };
+
+/* As many descriptors as we can get: a relayed request takes two. A privileged process may raise its hard limit. */
 static void raise_limits(void)
 {
     struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
-        l.rlim_cur = l.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &l);
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0)
+        return;
+    if (l.rlim_max < DESCRIPTORS_WANTED) {
+        struct rlimit more = {.rlim_cur = DESCRIPTORS_WANTED, .rlim_max = DESCRIPTORS_WANTED};
+        if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+            return;
     }
+    l.rlim_cur = l.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &l);
 }
 
 static void warn_if_open(const struct plan *p)
