@@ -179,9 +179,11 @@ class Process:
         """SIGTERM; the program must end with 0 and no sanitizer may have complained."""
         if self.child is None or self not in _alive:
             return
-        if self.is_running():
+        was_running = self.is_running()
+        if was_running:
             self.signal(signal.SIGTERM)
         code = self.wait(deadline)
+        assert was_running, f"{self.command} ended by itself, with {code}:\n{self.stderr}"
         assert code == 0, f"{self.command} ended with {code}:\n{self.stderr}"
         assert not SANITIZER.search(self.stderr), self.stderr
 
