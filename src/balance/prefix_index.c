@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slots and lanes; recording with its caps.
+ */
+#include "balance/prefix_index.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "balance/epoch.h"
+#include "balance/prefix_tree.h"
+#include "base/mem.h"
+
+enum { INDEX_MAGIC = 0x70726678, IDLE_SLOTS_MIN = 8, TIDY_PROMPTS = 4, NO_LANE = UINT32_MAX };
+
+struct slot {
+    _Atomic uint32_t lane; /* NO_LANE: the slot is free */
+    uint64_t identity;
+    unsigned refs;       /* 0: idle, or free */
+    uint64_t idle_since; /* a count of puts */
+};
+
+struct prefix_index {
+    unsigned magic;
+    atomic_uint refs;
+    _Atomic uint64_t max_nodes, max_bytes;
+    struct tree tree;
+    struct slot slots[PREFIX_SLOTS_MAX];
+    pthread_mutex_t lock; /* slots' owners, and which lane is whose; before any lane's lock */
+    uint64_t puts;
+    atomic_uint dying; /* lanes to be emptied */
+};
+
+static uint64_t at_least(uint64_t x, uint64_t least)
+{
+    return x > least ? x : least;
+}
+
+void prefix_limits_set(struct prefix_index *ix, struct prefix_limits limits)
+{
+    SET_RELAXED(ix->max_nodes, at_least(limits.max_nodes, 1));
+    SET_RELAXED(ix->max_bytes, at_least(limits.max_bytes, PREFIX_MAX_BYTES_MIN));
+}
+
+struct prefix_index *prefix_index_new(struct prefix_limits limits)
+{
+    struct prefix_index *ix = MEM_NEW(struct prefix_index);
+    ix->magic = INDEX_MAGIC;
+    atomic_init(&ix->refs, 1);
+    prefix_limits_set(ix, limits);
+    tree_init(&ix->tree);
+    CHECK(pthread_mutex_init(&ix->lock, NULL) == 0);
+    for (unsigned i = 0; i < PREFIX_SLOTS_MAX; i++)
+        atomic_init(&ix->slots[i].lane, NO_LANE);
+    return ix;
+}
+
+struct prefix_index *prefix_index_ref(struct prefix_index *ix)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    atomic_fetch_add_explicit(&ix->refs, 1, memory_order_relaxed);
+    return ix;
+}
+
+static struct lane *lane_of(const struct prefix_index *ix, uint32_t id)
+{
+    return LOAD(ix->tree.lanes[id]);
+}
+
+/* Puts out the oldest prompt. The lane's lock is held. */
+static void drop_oldest(struct prefix_index *ix, struct lane *l)
+{
+    tree_remove(&ix->tree, l, l->oldest);
+}
+
+void prefix_index_unref(struct prefix_index *ix)
+{
+    if (!ix)
+        return;
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    if (atomic_fetch_sub_explicit(&ix->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *l = lane_of(ix, i);
+        while (l && l->oldest != ENTRY_NONE) {
+            prefix_section_begin();
+            drop_oldest(ix, l);
+            prefix_section_end();
+        }
+    }
+    tree_fini(&ix->tree);
+    pthread_mutex_destroy(&ix->lock);
+    ix->magic = 0;
+    free(ix);
+}
+
+void prefix_section_begin(void)
+{
+    epoch_enter();
+}
+
+void prefix_section_end(void)
+{
+    epoch_leave();
+}
+
+/* Lanes */
+
+static void lane_begin_dying(struct prefix_index *ix, struct lane *l)
+{
+    prefix_lock_acquire(&l->lock);
+    bool empty = l->oldest == ENTRY_NONE;
+    SET_RELAXED(l->state, empty ? LANE_FREE : LANE_DYING);
+    if (empty)
+        lane_empty_pool(l);
+    prefix_lock_release(&l->lock);
+    if (!empty)
+        atomic_fetch_add_explicit(&ix->dying, 1, memory_order_relaxed);
+}
+
+/* Empties up to <prompts> prompts of a dying lane; how many it did. */
+static size_t lane_tidy(struct prefix_index *ix, struct lane *l, size_t prompts)
+{
+    size_t done = 0;
+    prefix_lock_acquire(&l->lock);
+    if (RELAXED(l->state) == LANE_DYING) {
+        for (; done < prompts && l->oldest != ENTRY_NONE; done++)
+            drop_oldest(ix, l);
+        if (l->oldest == ENTRY_NONE) {
+            lane_empty_pool(l);
+            SET_RELAXED(l->state, LANE_FREE);
+            atomic_fetch_sub_explicit(&ix->dying, 1, memory_order_relaxed);
+        }
+    }
+    prefix_lock_release(&l->lock);
+    return done;
+}
+
+bool prefix_tidy(struct prefix_index *ix, size_t prompts)
+{
+    prefix_section_begin();
+    for (uint32_t i = 0; i < LANES_MAX && prompts > 0 && RELAXED(ix->dying) > 0; i++) {
+        struct lane *l = lane_of(ix, i);
+        if (l && RELAXED(l->state) == LANE_DYING)
+            prompts -= lane_tidy(ix, l, prompts);
+    }
+    prefix_section_end();
+    return RELAXED(ix->dying) == 0;
+}
+
+/* A lane for a slot. ix->lock is held. There are more lanes than slots; if all the others are still dying,
+ * one is emptied now. */
+static struct lane *lane_take(struct prefix_index *ix, uint64_t evictions)
+{
+    struct lane *l = NULL;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        l = lane_of(ix, i);
+        if (!l) {
+            l = lane_new(i);
+            STORE(ix->tree.lanes[i], l);
+        }
+        if (RELAXED(l->state) == LANE_FREE)
+            break;
+        if (i + 1 == LANES_MAX) {
+            CHECK(RELAXED(ix->dying) > 0);
+            prefix_tidy(ix, SIZE_MAX);
+            i = UINT32_MAX; /* from the first one */
+        }
+    }
+    prefix_lock_acquire(&l->lock);
+    SET_RELAXED(l->state, LANE_LIVE);
+    l->serial_begin = l->serial;
+    SET_RELAXED(l->warmth, 0);
+    SET_RELAXED(l->evictions, evictions);
+    prefix_lock_release(&l->lock);
+    return l;
+}
+
+/* Slots */
+
+static void slot_empty(struct prefix_index *ix, struct slot *s)
+{
+    uint32_t lane = RELAXED(s->lane);
+    STORE(s->lane, NO_LANE);
+    lane_begin_dying(ix, lane_of(ix, lane));
+}
+
+static struct slot *slot_longest_idle(struct prefix_index *ix)
+{
+    struct slot *oldest = NULL;
+    for (struct slot *s = ix->slots; s < ix->slots + PREFIX_SLOTS_MAX; s++)
+        if (RELAXED(s->lane) != NO_LANE && s->refs == 0 && (!oldest || s->idle_since < oldest->idle_since))
+            oldest = s;
+    return oldest;
+}
+
+uint32_t prefix_slot_get(struct prefix_index *ix, uint64_t identity)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    struct slot *vacant = NULL, *found = NULL;
+    pthread_mutex_lock(&ix->lock);
+    for (struct slot *s = ix->slots; s < ix->slots + PREFIX_SLOTS_MAX && !found; s++) {
+        if (RELAXED(s->lane) == NO_LANE)
+            vacant = vacant ? vacant : s;
+        else if (s->identity == identity)
+            found = s;
+    }
+    if (!found) {
+        found = vacant ? vacant : slot_longest_idle(ix);
+        if (found && !vacant)
+            slot_empty(ix, found);
+        if (found) {
+            found->identity = identity;
+            STORE(found->lane, lane_take(ix, 0)->id);
+        }
+    }
+    if (found)
+        found->refs++;
+    pthread_mutex_unlock(&ix->lock);
+    return found ? (uint32_t)(found - ix->slots) : PREFIX_NO_SLOT;
+}
+
+void prefix_slot_put(struct prefix_index *ix, uint32_t slot)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    if (slot == PREFIX_NO_SLOT)
+        return;
+    CHECK(slot < PREFIX_SLOTS_MAX);
+    pthread_mutex_lock(&ix->lock);
+    struct slot *s = &ix->slots[slot];
+    CHECK_MSG(s->refs > 0, "a slot given back more often than taken");
+    if (--s->refs == 0) {
+        s->idle_since = ++ix->puts;
+        unsigned used = 0, idle = 0;
+        for (unsigned i = 0; i < PREFIX_SLOTS_MAX; i++) {
+            used += ix->slots[i].refs > 0;
+            idle += ix->slots[i].refs == 0 && RELAXED(ix->slots[i].lane) != NO_LANE;
+        }
+        if (idle > IDLE_SLOTS_MIN && idle > used)
+            slot_empty(ix, slot_longest_idle(ix));
+    }
+    pthread_mutex_unlock(&ix->lock);
+}
+
+/* The lane of a slot, or NULL. */
+static struct lane *lane_of_slot(const struct prefix_index *ix, uint32_t slot)
+{
+    if (slot == PREFIX_NO_SLOT)
+        return NULL;
+    CHECK(slot < PREFIX_SLOTS_MAX);
+    uint32_t id = LOAD(ix->slots[slot].lane);
+    return id == NO_LANE ? NULL : lane_of(ix, id);
+}
+
+void prefix_reset(struct prefix_index *ix, uint32_t slot)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    pthread_mutex_lock(&ix->lock);
+    struct lane *l = lane_of_slot(ix, slot);
+    if (l) {
+        uint64_t evictions = RELAXED(l->evictions);
+        STORE(ix->slots[slot].lane, lane_take(ix, evictions)->id);
+        lane_begin_dying(ix, l);
+    }
+    pthread_mutex_unlock(&ix->lock);
+}
+
+/* Matching and recording */
+
+static struct span cut(const struct prefix_index *ix, struct span prompt)
+{
+    /* A prompt alone in its slot is not above the cap. */
+    uint64_t most = RELAXED(ix->max_bytes) - CHUNK_CHARGE - PROMPT_CHARGE - NODE_CHARGE - NODE_CHARGE_WIDE;
+    if (most > PREFIX_PROMPT_MAX)
+        most = PREFIX_PROMPT_MAX;
+    return span_of(prompt.p, prompt.n < most ? prompt.n : (size_t)most);
+}
+
+void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *slots, unsigned n,
+                  struct prefix_hit *ret)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    struct prefix_hit by_lane[LANES_MAX];
+    uint64_t set[LANE_WORDS] = {0};
+    uint32_t highest = 0;
+    prompt = cut(ix, prompt);
+    epoch_enter();
+    for (unsigned i = 0; i < n; i++) {
+        struct lane *l = lane_of_slot(ix, slots[i]);
+        uint32_t id = l ? l->id : NO_LANE;
+        ret[i].bytes = id; /* the lane, until the answer is there */
+        if (!l)
+            continue;
+        set[id / 64] |= (uint64_t)1 << (id % 64);
+        highest = id > highest ? id : highest;
+    }
+    tree_match(&ix->tree, prompt, set, highest / 64 + 1, by_lane);
+    for (unsigned i = 0; i < n; i++) {
+        /* A slot that was reset meanwhile has another lane, and this one may be someone else's by now. */
+        uint32_t id = ret[i].bytes;
+        bool is_same = id != NO_LANE && LOAD(ix->slots[slots[i]].lane) == id;
+        ret[i] = is_same ? by_lane[id] : (struct prefix_hit){0, NULL};
+    }
+    epoch_leave();
+}
+
+/* Above a cap the oldest prompts go, but never the last one that is left. */
+static void evict(struct prefix_index *ix, struct lane *l)
+{
+    int64_t max_nodes = (int64_t)RELAXED(ix->max_nodes), max_bytes = (int64_t)RELAXED(ix->max_bytes);
+    while ((RELAXED(l->nodes) > max_nodes || RELAXED(l->bytes) > max_bytes) && l->oldest != l->newest) {
+        drop_oldest(ix, l);
+        atomic_fetch_add_explicit(&l->evictions, 1, memory_order_relaxed);
+    }
+}
+
+/* Locks the slot's lane. It may be given to another slot between looking and locking: look again. */
+static struct lane *lane_lock(struct prefix_index *ix, uint32_t slot)
+{
+    for (;;) {
+        struct lane *l = lane_of_slot(ix, slot);
+        if (!l)
+            return NULL;
+        prefix_lock_acquire(&l->lock);
+        if (lane_of_slot(ix, slot) == l && RELAXED(l->state) == LANE_LIVE)
+            return l;
+        prefix_lock_release(&l->lock);
+    }
+}
+
+struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, struct span prompt,
+                                    const struct prefix_hit *hint)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    prompt = cut(ix, prompt);
+    struct prefix_receipt receipt = {0};
+    if (prompt.n == 0)
+        return receipt;
+    epoch_enter();
+    struct lane *l = lane_lock(ix, slot);
+    if (l) {
+        bool added = false;
+        uint32_t i = tree_insert(&ix->tree, l, prompt, hint, &added);
+        struct entry *e = lane_entry(l, i);
+        if (e->records < UINT32_MAX)
+            e->records++;
+        if (added)
+            evict(ix, l);
+        else
+            lane_refresh(l, i);
+        receipt = (struct prefix_receipt){.serial = e->serial, .lane = l->id, .entry = i};
+        atomic_fetch_add_explicit(&l->warmth, 1, memory_order_relaxed);
+        prefix_lock_release(&l->lock);
+    }
+    if (UNLIKELY(RELAXED(ix->dying) > 0))
+        prefix_tidy(ix, TIDY_PROMPTS);
+    epoch_leave();
+    return receipt;
+}
+
+void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    if (receipt.serial == 0)
+        return;
+    epoch_enter();
+    struct lane *l = lane_of(ix, receipt.lane);
+    prefix_lock_acquire(&l->lock);
+    if (RELAXED(l->state) == LANE_LIVE && receipt.serial > l->serial_begin) {
+        atomic_fetch_sub_explicit(&l->warmth, 1, memory_order_relaxed);
+        struct entry *e = receipt.entry < l->used ? lane_entry(l, receipt.entry) : NULL;
+        if (e && e->serial == receipt.serial && e->records < UINT32_MAX && --e->records == 0)
+            tree_remove(&ix->tree, l, receipt.entry);
+    }
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+}
+
+/* Inspection */
+
+uint64_t prefix_warmth(const struct prefix_index *ix, uint32_t slot)
+{
+    const struct lane *l = lane_of_slot(ix, slot);
+    return l ? RELAXED(l->warmth) : 0;
+}
+
+void prefix_stats(const struct prefix_index *ix, uint32_t slot, struct prefix_stats *ret)
+{
+    const struct lane *l = lane_of_slot(ix, slot);
+    *ret = (struct prefix_stats){0};
+    if (!l)
+        return;
+    *ret = (struct prefix_stats){
+        .nodes = (uint64_t)RELAXED(l->nodes),
+        .bytes = (uint64_t)RELAXED(l->bytes),
+        .prompts = RELAXED(l->prompts),
+        .evictions = RELAXED(l->evictions),
+        .warmth = RELAXED(l->warmth),
+        .node_bytes = node_charge(l->id),
+        .prompt_bytes = PROMPT_CHARGE,
+        .chunk_bytes = CHUNK_CHARGE,
+        .chunk_prompts = CHUNK_ENTRIES,
+    };
+}
+
+uint64_t prefix_memory(const struct prefix_index *ix)
+{
+    int64_t sum = sizeof *ix + sizeof(struct prefix_node);
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        const struct lane *l = lane_of(ix, i);
+        sum += l ? (int64_t)sizeof *l + RELAXED(l->allocated) : 0;
+    }
+    return (uint64_t)sum;
+}
+
+void prefix_check(struct prefix_index *ix)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    tree_check(&ix->tree);
+}
