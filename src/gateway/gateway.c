@@ -76,6 +76,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
             return false;
     }
     struct server_options o = tcp_options(s, index == 0 ? (uint16_t)s->server.port : g->port, w->tls);
+    o.port_alone = index == 0 && o.port != 0;
     w->server = server_open(&w->loop, &o, &worker_server_events, w, ret_error);
     if (!w->server)
         return false;

@@ -66,17 +66,32 @@ static void on_listener(uv_poll_t *h, int status, int flags)
 
 /* --- listening --- */
 
+/* Sockets that share a port ask nobody, so that a second process would take half of the first one's clients.
+ * One that does not share is refused while any other listens. */
+static bool port_is_free(const struct addrinfo *a)
+{
+    int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return true; /* the caller's own socket will say so */
+    bool taken = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                 bind(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EADDRINUSE;
+    close(fd);
+    return !taken;
+}
+
 static int listen_tcp_on(const struct server_options *o, const struct addrinfo *a, char *ret_error)
 {
     int on = 1;
+    char where[160];
+    snprintf(where, sizeof where, "%.128s port %u", o->host, o->port);
+    if (o->port_alone && !port_is_free(a))
+        return fail(ret_error, "listen on", where, EADDRINUSE);
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(ret_error, "open a socket for", o->host, errno);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
         (o->reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) < 0) ||
         bind(fd, a->ai_addr, a->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
-        char where[160];
-        snprintf(where, sizeof where, "%.128s port %u", o->host, o->port);
         fail(ret_error, "listen on", where, errno);
         close(fd);
         return -1;

@@ -28,6 +28,8 @@ struct server_options {
      * that all workers serve it. It stays open during server_open. NULL: none. */
     const struct server *unix_of;
     bool reuse_port; /* several workers listen on the same port */
+    bool port_alone; /* with reuse_port: refused when another socket listens there, even one that would share
+                      */
     struct tls_context *tls;
     size_t max_head_bytes;
     unsigned head_ms; /* a request's head, from its first byte (first request: from the connection) */
