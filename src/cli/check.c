@@ -42,6 +42,11 @@ int cli_docs(const char *what)
     if (strcmp(what, "configuration") == 0) {
         config_document(&out);
     } else if (strcmp(what, "metrics") == 0) {
+        buf_add_str(
+            &out,
+            "# Metrics\n\n<!-- Made from src/observe/metrics.def by scripts/gen-docs; do not edit. -->\n\n"
+            "`GET /metrics` (`server.metrics_path`) answers in Prometheus' text format. Counters exist "
+            "from the start at 0; label values are names from the configuration.\n\n");
         metrics_document(&out);
     } else {
         fprintf(stderr, "rolter: docs knows \"configuration\" and \"metrics\"\n");
