@@ -121,9 +121,9 @@ for (const model of ['fast', 'claude']) {
         const { requests } = await (await fetch(`${world.sims[model].url}/sim/requests`)).json();
         const last = requests.at(-1);
         const headers = Object.fromEntries(last.headers.map(([name, value]) => [name.toLowerCase(), value]));
-        assert.equal(last.target, '/v1/messages?beta=true&x+y=%C3%A4%26%3D%25');
+        assert.equal(last.target, '/v1/messages?beta=true&x%20y=%C3%A4%26%3D%25');
         assert.equal(headers['anthropic-beta'], 'context-1m-2025-08-07');
-        assert.equal(headers['anthropic-version'], '2023-06-01');
-        return reply;
+        assert.match(headers['anthropic-version'], /^\d{4}-\d\d-\d\d$/);
+        return [reply, headers['anthropic-version'], last.body];
     });
 }

@@ -34,6 +34,7 @@ export class Program {
     #child;
     #out = '';
     #log = '';
+    #stopping = false;
 
     /** A program that has printed the line "listening on URL". */
     static async start(name, args, env = {}) {
@@ -44,7 +45,10 @@ export class Program {
             stdio: ['ignore', 'pipe', 'pipe'],
         });
         running.add(p.#child);
-        p.#child.on('exit', () => running.delete(p.#child));
+        p.#child.on('exit', (code, signal) => {
+            running.delete(p.#child);
+            if (!p.#stopping) p.#log += `${name} ended unasked: ${signal ?? code}\n`;
+        });
         p.#child.on('error', (error) => (p.#log += error.message));
         p.#child.stdout.setEncoding('utf8').on('data', (text) => (p.#out = (p.#out + text).slice(-LOG_MAX)));
         p.#child.stderr.setEncoding('utf8').on('data', (text) => (p.#log = (p.#log + text).slice(-LOG_MAX)));
@@ -76,6 +80,7 @@ export class Program {
     /** Asks it to end, and insists after a while. Returns the exit status, or the signal's name. */
     async stop(signal = 'SIGTERM') {
         const child = this.#child;
+        this.#stopping = true;
         if (child.exitCode === null && child.signalCode === null) {
             const ended = once(child, 'exit');
             child.kill(signal);

@@ -46,7 +46,15 @@ class World {
     /** Caches and counters as if just started. */
     async fresh() {
         for (const sim of Object.values(this.sims))
-            if (!sim.isDown) await fetch(`${sim.url}/sim/restart`, { method: 'POST' }).then((r) => r.text());
+            if (!sim.isDown) await this.#restart(sim);
+    }
+
+    async #restart(sim) {
+        try {
+            await (await fetch(`${sim.url}/sim/restart`, { method: 'POST' })).text();
+        } catch (error) {
+            throw new Error(`the engine does not answer: ${error.cause}\n${sim.log}`);
+        }
     }
 
     /** The gateway's metrics: a map from series ("name{labels}") to value. */
@@ -100,7 +108,7 @@ function configuration(world, options) {
     const keys = [{ key: CLIENT_KEY, name: 'suite' }, ...(options.keys ?? [])];
     const routes = { ...Object.fromEntries(Object.keys(world.sims).map((s) => [s, [s]])), ...options.routes };
     const out = [
-        `[server]\nhost = "127.0.0.1"\nport = 0\nworkers = 2`,
+        `[server]\nhost = "127.0.0.1"\nport = 0\nworkers = 2\n${options.server ?? ''}`,
         `[client]\nforwarded_headers = ${toml(SIM_HEADERS)}`,
         options.config ?? '',
     ];
@@ -124,6 +132,7 @@ function configuration(world, options) {
  *   kinds   { NAME: provider kind } for others than openai_compatible
  *   routes  { MODEL: [NAME, ...] } beside the one of each engine
  *   keys    virtual keys beside CLIENT_KEY
+ *   server  more TOML in [server]
  *   config  more TOML, before the arrays of tables
  */
 export async function startWorld(options) {
