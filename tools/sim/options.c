@@ -67,7 +67,7 @@ static bool set_number(void *at, enum kind kind, double v)
         *(double *)at = v;
         return true;
     }
-    if (v != (double)(uint64_t)v || (kind == POSITIVE && (v < 1 || v > 1 << 30)) ||
+    if (v != (double)(uint64_t)v || (kind == POSITIVE && (v < 1 || v > 1 << 28)) ||
         (kind == STATUS && (v < 200 || v > 599)))
         return false;
     *(uint64_t *)at = (uint64_t)v;
@@ -134,10 +134,11 @@ enum sim_options_result sim_options_read(struct sim_options *o, int argc, char *
             return SIM_OPTIONS_BAD;
         }
     }
+    uint64_t all = o->blocks * o->block_size;
     if (o->max_model_len == 0)
-        o->max_model_len = o->blocks * o->block_size;
-    if (o->max_model_len > UINT32_MAX / 2) {
-        snprintf(ret_error, 256, "the cache is too large: block-size * blocks must stay below 2^31");
+        o->max_model_len = all < SIM_MODEL_LEN_MAX ? all : SIM_MODEL_LEN_MAX;
+    if (o->max_model_len > SIM_MODEL_LEN_MAX) {
+        snprintf(ret_error, 256, "max-model-len must not be above %d", SIM_MODEL_LEN_MAX);
         return SIM_OPTIONS_BAD;
     }
     return SIM_OPTIONS_OK;

@@ -9,7 +9,8 @@
 
 #include "json/json.h"
 
-enum { SIM_MODELS_MAX = 64 };
+/* Tokens: a reply's text must fit into a buffer. */
+enum { SIM_MODELS_MAX = 64, SIM_MODEL_LEN_MAX = 32 << 20 };
 
 struct sim_options {
     char *listen, *port_file, *name, *api_key;

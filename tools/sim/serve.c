@@ -6,6 +6,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+enum { WISH_DELAY_MAX_MS = 86400000 };
+
 /* What happens to one request besides being served: its x-sim-* fields, else the configured rates. */
 struct wish {
     uint64_t fail; /* status, 0 = none */
@@ -24,6 +26,27 @@ static uint32_t events_of(uint64_t v)
     return v < SIM_NEVER ? (uint32_t)v : SIM_NEVER;
 }
 
+/* <name>: behind "x-sim-". What cannot be read is as if it were not there. */
+static void wish_field(struct wish *w, struct span name, struct span value)
+{
+    uint64_t v = 0;
+    bool is_number = span_to_u64(value, &v);
+    if (span_eq_nocase(name, SPAN("stall")))
+        w->stall = !is_number || v != 0;
+    else if (!is_number)
+        return;
+    else if (span_eq_nocase(name, SPAN("fail")) && v >= 200 && v <= 599)
+        w->fail = v;
+    else if (span_eq_nocase(name, SPAN("cut")))
+        w->cut = events_of(v);
+    else if (span_eq_nocase(name, SPAN("error")))
+        w->error = events_of(v);
+    else if (span_eq_nocase(name, SPAN("tokens")) && v >= 1)
+        w->tokens = v;
+    else if (span_eq_nocase(name, SPAN("delay-ms")) && v <= WISH_DELAY_MAX_MS)
+        w->delay_ms = v;
+}
+
 static struct wish read_wish(struct sim *s, const struct http_head *h)
 {
     struct wish w = {
@@ -33,22 +56,9 @@ static struct wish read_wish(struct sim *s, const struct http_head *h)
     w.cut_anywhere = draw(s, s->o.cut_rate);
     for (unsigned i = 0; i < h->n_fields; i++) {
         struct span name = h->fields[i].name, value = h->fields[i].value;
-        uint64_t v = 0;
-        if (name.n < 9 || !span_eq_nocase(span_of(name.p, 6), SPAN("x-sim-")) || !span_to_u64(value, &v))
+        if (name.n < 9 || !span_eq_nocase(span_of(name.p, 6), SPAN("x-sim-")))
             continue;
-        name = span_of(name.p + 6, name.n - 6);
-        if (span_eq_nocase(name, SPAN("fail")) && v >= 200 && v <= 599)
-            w.fail = v;
-        else if (span_eq_nocase(name, SPAN("stall")))
-            w.stall = v != 0;
-        else if (span_eq_nocase(name, SPAN("cut")))
-            w.cut = events_of(v);
-        else if (span_eq_nocase(name, SPAN("error")))
-            w.error = events_of(v);
-        else if (span_eq_nocase(name, SPAN("tokens")) && v >= 1)
-            w.tokens = v;
-        else if (span_eq_nocase(name, SPAN("delay-ms")))
-            w.delay_ms = v;
+        wish_field(&w, span_of(name.p + 6, name.n - 6), value);
     }
     return w;
 }
