@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "offline_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "rules.h"
+
+struct offline *offline_new(const struct options *o, const struct trace *t)
+{
+    struct offline *f = MEM_NEW(struct offline);
+    f->o = o;
+    f->trace = t;
+    f->text = (struct prompt_text){t, (uint32_t)o->scale};
+    f->digests = mem_array(t->n + 1, sizeof *f->digests);
+    for (size_t i = 0; i < t->n; i++)
+        f->digests[i] = prompt_turn_digest(&f->text, &t->requests[i]);
+    f->n_targets = (unsigned)o->replicas;
+    for (unsigned i = 0; i < f->n_targets; i++) {
+        const struct target_option *own = i < o->n_targets ? &o->targets[i] : NULL;
+        snprintf(f->names[i], sizeof f->names[i], "r%u", i);
+        snprintf(f->bases[i], sizeof f->bases[i], "http://r%u", i);
+        f->targets[i] = own ? (struct rig_target){own->name, own->api_base, own->model}
+                            : (struct rig_target){f->names[i], f->bases[i], "replay"};
+    }
+    return f;
+}
+
+void offline_free(struct offline *f)
+{
+    if (!f)
+        return;
+    free(f->digests);
+    free(f);
+}
+
+struct rig *offline_rig(const struct offline *f, int strategy)
+{
+    return rig_new(&(struct rig_options){.strategy = (enum strategy_id)strategy,
+                                         .targets = f->targets,
+                                         .n_targets = f->n_targets,
+                                         .gateways = (unsigned)f->o->gateways,
+                                         .seed = f->o->seed,
+                                         .text = &f->text,
+                                         .digests = f->digests});
+}
+
+void offline_start_run(const struct offline *f, struct run *r)
+{
+    r->n = f->trace->n;
+    r->rows = mem_array(r->n + 1, sizeof *r->rows);
+    for (unsigned i = 0; i < f->n_targets; i++)
+        run_replica_named(r, span_str(f->targets[i].name));
+}
+
+/* Names */
+
+enum bound { BOUND_POOLED, BOUND_CEILING, BOUND_COUNT };
+static const char *const bounds[BOUND_COUNT] = {"pooled_lru", "ceiling"};
+
+static bool item_at(unsigned i, struct offline_item *ret)
+{
+    if (i < STRATEGY_COUNT)
+        *ret = (struct offline_item){strategy_name((enum strategy_id)i), RUN_STRATEGY, (int)i};
+    else if ((i -= STRATEGY_COUNT) < RULE_COUNT)
+        *ret = (struct offline_item){rule_name((enum rule_id)i), RUN_RULE, (int)i};
+    else if ((i -= RULE_COUNT) < BOUND_COUNT)
+        *ret = (struct offline_item){bounds[i], RUN_BOUND, (int)i};
+    else
+        return false;
+    return true;
+}
+
+const char *offline_name(unsigned i)
+{
+    struct offline_item item;
+    return item_at(i, &item) ? item.name : NULL;
+}
+
+bool offline_items(const char *list, struct offline_item *ret, unsigned *ret_n, char *ret_unknown,
+                   size_t size)
+{
+    struct span rest = span_str(list), part;
+    unsigned n = 0;
+    while (span_split(&rest, ',', &part)) {
+        bool is_all = span_eq(part, SPAN("all")), is_ours = span_eq(part, SPAN("ours")), found = false;
+        struct offline_item item;
+        for (unsigned i = 0; item_at(i, &item); i++)
+            if (is_all || (is_ours && item.kind == RUN_STRATEGY) || span_eq(part, span_str(item.name))) {
+                if (n == OFFLINE_ITEMS_MAX)
+                    break;
+                ret[n++] = item;
+                found = true;
+            }
+        if (!found) {
+            snprintf(ret_unknown, size, "%.*s", SPAN_FMT(part));
+            return false;
+        }
+    }
+    *ret_n = n;
+    return n > 0;
+}
+
+/* One run */
+
+struct drive {
+    struct offline *f;
+    struct run *run;
+    struct model *model;
+    struct rig *rig;                 /* for a strategy */
+    struct rule_history **histories; /* for a rule: of each gateway */
+    uint32_t matched[RULES_REPLICAS_MAX];
+    uint32_t blocks;
+    enum rule_id rule;
+    struct rng rng;
+};
+
+static void catch_up(struct drive *d, uint64_t until_us)
+{
+    struct model_event e;
+    while (model_next(d->model, until_us, &e)) {
+        if (!d->rig)
+            continue;
+        const struct run_row *row = &d->run->rows[e.request];
+        if (e.kind == MODEL_FIRST)
+            rig_first_token(d->rig, e.request, e.us / 1000, (double)(e.us - row->at_us) / 1000);
+        else if (e.kind == MODEL_END)
+            rig_end(d->rig, e.request);
+    }
+}
+
+static unsigned pick_by_rule(struct drive *d, unsigned gateway, size_t i, uint64_t now_us)
+{
+    const struct trace_request *r = &d->f->trace->requests[i];
+    struct rule_history *h = d->histories[gateway];
+    rule_history_match(h, r, d->matched);
+    unsigned to = rule_pick(d->rule, &(struct rule_view){.model = d->model,
+                                                         .request = r,
+                                                         .matched = d->matched,
+                                                         .replicas = d->f->n_targets,
+                                                         .cache_blocks = d->blocks,
+                                                         .now_us = now_us,
+                                                         .rng = &d->rng});
+    rule_history_add(h, r, to);
+    return to;
+}
+
+static void serve(struct drive *d, size_t i)
+{
+    const struct trace_request *r = &d->f->trace->requests[i];
+    struct run_row *row = &d->run->rows[i];
+    uint64_t now_us = offline_at_us(d->f, r->at_us);
+    unsigned gateway = (unsigned)rng_below(&d->rng, d->f->o->gateways), to;
+    catch_up(d, now_us);
+    if (d->rig) {
+        struct pick p = rig_pick(d->rig, gateway, i, now_us / 1000);
+        rig_charge(d->rig, i, &p, now_us / 1000);
+        row->reason = pick_reason_name(p.reason);
+        to = (unsigned)p.index;
+    } else {
+        to = pick_by_rule(d, gateway, i, now_us);
+    }
+    struct model_served s = model_submit(d->model, to, i, now_us);
+    *row = (struct run_row){.at_us = now_us,
+                            .first_us = s.first_us,
+                            .end_us = s.end_us,
+                            .input = r->input,
+                            .hit = s.hit,
+                            .output = r->output,
+                            .replica = (int)to,
+                            .reason = row->reason};
+}
+
+static void drive(struct offline *f, const struct offline_item *item, uint32_t blocks, struct run *r)
+{
+    struct drive d = {.f = f, .run = r, .blocks = blocks};
+    d.model = model_new(f->trace, &(struct model_options){.replicas = f->n_targets,
+                                                          .blocks = blocks,
+                                                          .prefill_tps = f->o->prefill_tps,
+                                                          .decode_ms = f->o->decode_ms});
+    rng_seed(&d.rng, f->o->seed ^ 0x6761746577617973);
+    if (item->kind == RUN_STRATEGY) {
+        d.rig = offline_rig(f, item->id);
+    } else {
+        d.rule = (enum rule_id)item->id;
+        d.histories = mem_array(f->o->gateways, sizeof *d.histories);
+        for (unsigned i = 0; i < f->o->gateways; i++)
+            d.histories[i] = rule_history_new(f->trace, f->n_targets);
+    }
+    offline_start_run(f, r);
+    for (size_t i = 0; i < f->trace->n; i++)
+        serve(&d, i);
+    catch_up(&d, UINT64_MAX);
+    model_free(d.model);
+    rig_free(d.rig);
+    for (unsigned i = 0; d.histories && i < f->o->gateways; i++)
+        rule_history_free(d.histories[i]);
+    free(d.histories);
+}
+
+void offline_run(struct offline *f, const struct offline_item *item, uint32_t blocks, struct run *ret)
+{
+    uint64_t begun = clock_mono_us();
+    bool is_ceiling = item->kind == RUN_BOUND && item->id == BOUND_CEILING;
+    run_init(ret, item->name, item->kind, is_ceiling ? 0 : blocks);
+    if (item->kind == RUN_BOUND) {
+        ret->hit = rule_pooled_hits(f->trace, is_ceiling ? UINT64_MAX : (uint64_t)blocks * f->n_targets);
+        ret->input = f->trace->input_tokens;
+    } else {
+        drive(f, item, blocks, ret);
+    }
+    ret->took_ms = (double)(clock_mono_us() - begun) / 1000;
+    run_summarize(ret);
+}

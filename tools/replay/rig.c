@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rig.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "dialect/dialect.h"
+#include "fleet/fleet.h"
+
+/* Nothing fails in the model, so none of these ever matters. */
+static const struct reliability RULES = {.cooldown_base_ms = 5000, .cooldown_max_ms = 60000};
+
+struct rig {
+    struct rig_options o;
+    struct fleet *fleet;
+    struct pool_target *pool;
+    struct balancer **balancers;
+    struct lease *leases; /* of each request */
+    struct rng rng;
+    char *text; /* PROMPT_TEXT_MAX bytes */
+};
+
+struct rig *rig_new(const struct rig_options *o)
+{
+    CHECK(o->n_targets > 0 && o->n_targets <= 64 && o->gateways > 0);
+    struct rig *g = MEM_NEW(struct rig);
+    g->o = *o;
+    g->fleet = fleet_new(0);
+    g->pool = mem_array(o->n_targets, sizeof *g->pool);
+    for (unsigned i = 0; i < o->n_targets; i++) {
+        const struct rig_target *t = &o->targets[i];
+        g->pool[i] = (struct pool_target){fleet_target_get(g->fleet, t->name, t->api_base, t->model), 1};
+    }
+    g->balancers = mem_array(o->gateways, sizeof *g->balancers);
+    for (unsigned i = 0; i < o->gateways; i++)
+        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, NULL);
+    g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
+    g->text = mem_alloc(PROMPT_TEXT_MAX);
+    rng_seed(&g->rng, o->seed);
+    return g;
+}
+
+void rig_free(struct rig *g)
+{
+    if (!g)
+        return;
+    for (unsigned i = 0; i < g->o.gateways; i++)
+        balancer_unref(g->balancers[i]);
+    fleet_free(g->fleet);
+    free(g->balancers);
+    free(g->pool);
+    free(g->leases);
+    free(g->text);
+    free(g);
+}
+
+static void fill_context(struct rig *g, size_t i, uint64_t now_ms, struct pick_context *c)
+{
+    const struct trace_request *r = &g->o.text->trace->requests[i];
+    size_t n = prompt_turn_write(g->o.text, r, g->text, PROMPT_TEXT_MAX);
+    *c = (struct pick_context){.prompt = span_of(g->text, n),
+                               .prompt_len = prompt_turn_bytes(g->o.text, r),
+                               .prompt_digest = g->o.digests[i],
+                               .now_ms = now_ms,
+                               .rng = &g->rng};
+    target_set_init(&c->allowed, g->o.n_targets, NULL);
+    target_set_init(&c->eligible, g->o.n_targets, NULL);
+}
+
+static struct pick pick(struct rig *g, unsigned gateway, struct pick_context *c)
+{
+    balance_fill_eligible(g->balancers[gateway], &RULES, c);
+    struct pick p = balance_pick(g->balancers[gateway], c);
+    CHECK(p.index >= 0);
+    return p;
+}
+
+struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms)
+{
+    struct pick_context c;
+    fill_context(g, i, now_ms, &c);
+    for (unsigned t = 0; t < g->o.n_targets; t++)
+        target_set_add(&c.allowed, t);
+    return pick(g, gateway, &c);
+}
+
+void rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, uint64_t now_ms)
+{
+    struct pick_context c;
+    fill_context(g, i, now_ms, &c);
+    target_set_add(&c.allowed, target);
+    pick(g, gateway, &c);
+}
+
+void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms)
+{
+    CHECK(!g->leases[i].target);
+    CHECK(target_lease_begin(g->pool[p->index].target, &RULES, now_ms, p->fail_open, &g->leases[i]));
+}
+
+void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms)
+{
+    target_report(&g->leases[i], &RULES, OUTCOME_OK, 0, now_ms);
+    target_observe_latency(g->leases[i].target, latency_ms);
+}
+
+void rig_end(struct rig *g, size_t i)
+{
+    target_lease_end(&g->leases[i]);
+    g->leases[i].target = NULL;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The gateway's side of an offline replay, made of the very same code: a fleet with one target per replica,
+ * one balancer per gateway, and for each request a pick, a lease, a report at its first token and an end.
+ * Gateways share the fleet's loads and nothing else. What a pick sees is what the gateway would make of the
+ * request's text in a chat with one user turn. Thread: one owner.
+ */
+#ifndef ROLTER_REPLAY_RIG_H
+#define ROLTER_REPLAY_RIG_H
+
+#include "balance/balance.h"
+#include "prompt_text.h"
+
+struct rig;
+
+struct rig_options {
+    enum strategy_id strategy;
+    const struct rig_target {
+        const char *name, *api_base, *model;
+    } * targets;
+    unsigned n_targets, gateways;
+    uint64_t seed;
+    const struct prompt_text *text;
+    const uint64_t *digests; /* of each request's turn */
+};
+
+struct rig *rig_new(const struct rig_options *o);
+/* All requests have ended. */
+void rig_free(struct rig *g);
+/* Where this gateway sends request <i>. Not charged yet. */
+struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms);
+/* The same when it must be <target>: the strategy learns that, as in a retry with one target left. */
+void rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, uint64_t now_ms);
+/* Its lease, from the pick to the end. */
+void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms);
+void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms);
+void rig_end(struct rig *g, size_t i);
+
+#endif
