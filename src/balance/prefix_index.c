@@ -14,7 +14,6 @@
 enum { INDEX_MAGIC = 0x70726678, IDLE_SLOTS_MIN = 8, TIDY_PROMPTS = 4, NO_LANE = UINT32_MAX };
 
 struct slot {
-    _Atomic uint32_t lane; /* NO_LANE: the slot is free */
     uint64_t identity;
     unsigned refs;       /* 0: idle, or free */
     uint64_t idle_since; /* a count of puts */
@@ -25,6 +24,7 @@ struct prefix_index {
     atomic_uint refs;
     _Atomic uint64_t max_nodes, max_bytes;
     struct tree tree;
+    _Atomic uint32_t slot_lane[PREFIX_SLOTS_MAX]; /* NO_LANE: the slot is free */
     struct slot slots[PREFIX_SLOTS_MAX];
     pthread_mutex_t lock; /* slots' owners, and which lane is whose; before any lane's lock */
     uint64_t puts;
@@ -51,7 +51,7 @@ struct prefix_index *prefix_index_new(struct prefix_limits limits)
     tree_init(&ix->tree);
     CHECK(pthread_mutex_init(&ix->lock, NULL) == 0);
     for (unsigned i = 0; i < PREFIX_SLOTS_MAX; i++)
-        atomic_init(&ix->slots[i].lane, NO_LANE);
+        atomic_init(&ix->slot_lane[i], NO_LANE);
     return ix;
 }
 
@@ -71,6 +71,9 @@ static struct lane *lane_of(const struct prefix_index *ix, uint32_t id)
 static void drop_oldest(struct prefix_index *ix, struct lane *l)
 {
     tree_remove(&ix->tree, l, l->oldest);
+    /* The next one to go has not been touched for long. */
+    if (l->oldest != ENTRY_NONE)
+        __builtin_prefetch(lane_entry(l, l->oldest)->node, 1);
 }
 
 void prefix_index_unref(struct prefix_index *ix)
@@ -178,46 +181,52 @@ static struct lane *lane_take(struct prefix_index *ix, uint64_t evictions)
 
 /* Slots */
 
-static void slot_empty(struct prefix_index *ix, struct slot *s)
+static void slot_empty(struct prefix_index *ix, uint32_t slot)
 {
-    uint32_t lane = RELAXED(s->lane);
-    STORE(s->lane, NO_LANE);
+    uint32_t lane = RELAXED(ix->slot_lane[slot]);
+    STORE(ix->slot_lane[slot], NO_LANE);
     lane_begin_dying(ix, lane_of(ix, lane));
 }
 
-static struct slot *slot_longest_idle(struct prefix_index *ix)
+static bool slot_is_idle(const struct prefix_index *ix, uint32_t slot)
 {
-    struct slot *oldest = NULL;
-    for (struct slot *s = ix->slots; s < ix->slots + PREFIX_SLOTS_MAX; s++)
-        if (RELAXED(s->lane) != NO_LANE && s->refs == 0 && (!oldest || s->idle_since < oldest->idle_since))
-            oldest = s;
-    return oldest;
+    return ix->slots[slot].refs == 0 && RELAXED(ix->slot_lane[slot]) != NO_LANE;
+}
+
+static uint32_t slot_longest_idle(struct prefix_index *ix)
+{
+    uint32_t longest = PREFIX_NO_SLOT;
+    for (uint32_t i = 0; i < PREFIX_SLOTS_MAX; i++)
+        if (slot_is_idle(ix, i) &&
+            (longest == PREFIX_NO_SLOT || ix->slots[i].idle_since < ix->slots[longest].idle_since))
+            longest = i;
+    return longest;
 }
 
 uint32_t prefix_slot_get(struct prefix_index *ix, uint64_t identity)
 {
     MAGIC_CHECK(ix, INDEX_MAGIC);
-    struct slot *vacant = NULL, *found = NULL;
+    uint32_t vacant = PREFIX_NO_SLOT, found = PREFIX_NO_SLOT;
     pthread_mutex_lock(&ix->lock);
-    for (struct slot *s = ix->slots; s < ix->slots + PREFIX_SLOTS_MAX && !found; s++) {
-        if (RELAXED(s->lane) == NO_LANE)
-            vacant = vacant ? vacant : s;
-        else if (s->identity == identity)
-            found = s;
+    for (uint32_t i = 0; i < PREFIX_SLOTS_MAX && found == PREFIX_NO_SLOT; i++) {
+        if (RELAXED(ix->slot_lane[i]) == NO_LANE)
+            vacant = vacant == PREFIX_NO_SLOT ? i : vacant;
+        else if (ix->slots[i].identity == identity)
+            found = i;
     }
-    if (!found) {
-        found = vacant ? vacant : slot_longest_idle(ix);
-        if (found && !vacant)
-            slot_empty(ix, found);
-        if (found) {
-            found->identity = identity;
-            STORE(found->lane, lane_take(ix, 0)->id);
+    if (found == PREFIX_NO_SLOT) {
+        found = vacant != PREFIX_NO_SLOT ? vacant : slot_longest_idle(ix);
+        if (found != PREFIX_NO_SLOT) {
+            if (vacant == PREFIX_NO_SLOT)
+                slot_empty(ix, found);
+            ix->slots[found].identity = identity;
+            STORE(ix->slot_lane[found], lane_take(ix, 0)->id);
         }
     }
-    if (found)
-        found->refs++;
+    if (found != PREFIX_NO_SLOT)
+        ix->slots[found].refs++;
     pthread_mutex_unlock(&ix->lock);
-    return found ? (uint32_t)(found - ix->slots) : PREFIX_NO_SLOT;
+    return found;
 }
 
 void prefix_slot_put(struct prefix_index *ix, uint32_t slot)
@@ -234,7 +243,7 @@ void prefix_slot_put(struct prefix_index *ix, uint32_t slot)
         unsigned used = 0, idle = 0;
         for (unsigned i = 0; i < PREFIX_SLOTS_MAX; i++) {
             used += ix->slots[i].refs > 0;
-            idle += ix->slots[i].refs == 0 && RELAXED(ix->slots[i].lane) != NO_LANE;
+            idle += slot_is_idle(ix, i);
         }
         if (idle > IDLE_SLOTS_MIN && idle > used)
             slot_empty(ix, slot_longest_idle(ix));
@@ -248,7 +257,7 @@ static struct lane *lane_of_slot(const struct prefix_index *ix, uint32_t slot)
     if (slot == PREFIX_NO_SLOT)
         return NULL;
     CHECK(slot < PREFIX_SLOTS_MAX);
-    uint32_t id = LOAD(ix->slots[slot].lane);
+    uint32_t id = LOAD(ix->slot_lane[slot]);
     return id == NO_LANE ? NULL : lane_of(ix, id);
 }
 
@@ -259,7 +268,7 @@ void prefix_reset(struct prefix_index *ix, uint32_t slot)
     struct lane *l = lane_of_slot(ix, slot);
     if (l) {
         uint64_t evictions = RELAXED(l->evictions);
-        STORE(ix->slots[slot].lane, lane_take(ix, evictions)->id);
+        STORE(ix->slot_lane[slot], lane_take(ix, evictions)->id);
         lane_begin_dying(ix, l);
     }
     pthread_mutex_unlock(&ix->lock);
@@ -286,10 +295,10 @@ void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *s
     prompt = cut(ix, prompt);
     epoch_enter();
     for (unsigned i = 0; i < n; i++) {
-        struct lane *l = lane_of_slot(ix, slots[i]);
-        uint32_t id = l ? l->id : NO_LANE;
+        CHECK(slots[i] < PREFIX_SLOTS_MAX || slots[i] == PREFIX_NO_SLOT);
+        uint32_t id = slots[i] == PREFIX_NO_SLOT ? NO_LANE : LOAD(ix->slot_lane[slots[i]]);
         ret[i].bytes = id; /* the lane, until the answer is there */
-        if (!l)
+        if (id == NO_LANE)
             continue;
         set[id / 64] |= (uint64_t)1 << (id % 64);
         highest = id > highest ? id : highest;
@@ -298,7 +307,7 @@ void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *s
     for (unsigned i = 0; i < n; i++) {
         /* A slot that was reset meanwhile has another lane, and this one may be someone else's by now. */
         uint32_t id = ret[i].bytes;
-        bool is_same = id != NO_LANE && LOAD(ix->slots[slots[i]].lane) == id;
+        bool is_same = id != NO_LANE && LOAD(ix->slot_lane[slots[i]]) == id;
         ret[i] = is_same ? by_lane[id] : (struct prefix_hit){0, NULL};
     }
     epoch_leave();

@@ -36,6 +36,8 @@ enum step walk_step(struct walk *w, struct span prompt)
     if (!kid)
         return STEP_NO_KID;
     const struct text *t = w->text = LOAD(kid->text);
+    /* The node's line is there; while the text comes, let the table of its children come, too. */
+    __builtin_prefetch(RELAXED(kid->kids));
     if (t->start > w->pos)
         return STEP_OVERTAKEN;
     const char *bytes = t->bytes + (w->pos - t->start);
