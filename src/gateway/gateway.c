@@ -85,8 +85,10 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     if (!s->server.unix_path)
         return true;
     o = unix_options(s);
-    if (index > 0)
+    if (index > 0) {
+        o.unix_path = NULL; /* one socket file, accepted from by all */
         o.unix_of = g->workers[0].unix_server;
+    }
     w->unix_server = server_open(&w->loop, &o, &worker_server_events, w, ret_error);
     return w->unix_server != NULL;
 }
