@@ -2,6 +2,7 @@
 #include "gateway/plan.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 
 #include "base/check.h"
 #include "base/fmt.h"
@@ -25,11 +26,34 @@ static const EVP_MD *sha256(void)
     return md;
 }
 
-void plan_key_digest(const char *pepper, struct span key, uint8_t ret[32])
+static pthread_key_t context_of_thread;
+
+static void free_context(void *ctx)
+{
+    EVP_MD_CTX_free(ctx);
+}
+
+static void make_context_key(void)
+{
+    CHECK(pthread_key_create(&context_of_thread, free_context) == 0);
+}
+
+/* Each thread has one, until it ends. */
+static EVP_MD_CTX *context(void)
 {
     static _Thread_local EVP_MD_CTX *ctx;
-    if (!ctx)
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!ctx) {
         CHECK((ctx = EVP_MD_CTX_new()) != NULL);
+        CHECK(pthread_once(&once, make_context_key) == 0);
+        CHECK(pthread_setspecific(context_of_thread, ctx) == 0);
+    }
+    return ctx;
+}
+
+void plan_key_digest(const char *pepper, struct span key, uint8_t ret[32])
+{
+    EVP_MD_CTX *ctx = context();
     unsigned n = 32;
     CHECK(EVP_DigestInit_ex2(ctx, sha256(), NULL));
     if (pepper)

@@ -77,6 +77,8 @@ static size_t escape_some(const char **at, const char *end, bool valid, char *ds
 
 size_t json_escape_into(char *dst, struct span s)
 {
+    if (s.n == 0)
+        return 0;
     const char *at = s.p;
     return escape_some(&at, s.p + s.n, json_utf8_valid(s) == s.n, dst, s.n * 6 + ESCAPE_ROOM);
 }
@@ -84,6 +86,8 @@ size_t json_escape_into(char *dst, struct span s)
 void json_escape(struct buf *b, struct span s)
 {
     char piece[1024];
+    if (s.n == 0) /* <s> may have no address */
+        return;
     const char *at = s.p, *end = s.p + s.n;
     bool valid = json_utf8_valid(s) == s.n;
     while (at < end) {
