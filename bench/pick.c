@@ -154,7 +154,7 @@ static void bench(enum strategy_id id, unsigned n, uint64_t ms)
         if (i % 10 == 0)
             CHECK(target_lease_begin(targets[i].target, &RULES, 1, true, &load[n_load++]));
     }
-    struct pool p = {.balancer = balancer_new(id, targets, n, NULL), .n = n};
+    struct pool p = {.balancer = balancer_new(id, targets, n, NULL, NULL), .n = n};
     printf("%-16s %3u  %7.1f  %7.1f  %7.1f  %7.1f\n", strategy_name(id), n, measure(&p, PICK, ms, 0),
            measure(&p, HOLES, ms, 0), measure(&p, ALL, ms, 0), measure_with_rival(&p, ms));
     for (unsigned i = 0; i < n_load; i++)

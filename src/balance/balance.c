@@ -28,6 +28,12 @@ bool strategy_by_name(struct span name, enum strategy_id *ret)
     return false;
 }
 
+bool strategy_reads_prompt(enum strategy_id id)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    return strategies[id]->reads_prompt;
+}
+
 const char *pick_reason_name(enum pick_reason r)
 {
     static const char *const names[PICK_REASON_COUNT] = {
@@ -49,7 +55,7 @@ const char *pick_reason_name(enum pick_reason r)
 /* Life cycle */
 
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
-                              struct balancer *previous)
+                              const struct strategy_settings *settings, struct balancer *previous)
 {
     CHECK((unsigned)id < STRATEGY_COUNT);
     struct balancer *b = aligned_alloc(_Alignof(struct balancer), sizeof *b);
@@ -59,11 +65,13 @@ struct balancer *balancer_new(enum strategy_id id, const struct pool_target *tar
     atomic_init(&b->refs, 1);
     b->id = id;
     b->strategy = strategies[id];
+    b->settings = settings ? *settings : STRATEGY_SETTINGS_DEFAULT;
     b->n = n;
     b->targets = mem_array(n > 0 ? n : 1, sizeof *b->targets);
     b->providers = mem_array(n > 0 ? n : 1, sizeof *b->providers);
     for (unsigned i = 0; i < n; i++) {
-        b->targets[i] = (struct pool_target){targets[i].target, targets[i].weight ? targets[i].weight : 1};
+        b->targets[i] = targets[i];
+        b->targets[i].weight = targets[i].weight ? targets[i].weight : 1;
         b->providers[i] = target_provider(targets[i].target);
     }
     if (b->strategy->start && n > 0)
@@ -205,18 +213,30 @@ struct pick balance_pick(struct balancer *b, const struct pick_context *c)
 {
     MAGIC_CHECK(b, BALANCER_MAGIC);
     CHECK(c->allowed.n == b->n && c->eligible.n == b->n);
-    bool fail_open = false;
+    struct pick p = {.index = -1, .reason = PICK_NONE, .why.runner_up = -1};
     struct candidates set = candidates_of(&c->allowed, &c->eligible);
     if (set.count == 0) {
         set = candidates_of(&c->allowed, &c->allowed);
-        fail_open = set.count > 0;
+        p.fail_open = set.count > 0;
     }
     if (set.count == 0)
-        return (struct pick){.index = -1, .reason = PICK_NONE};
-    struct choice choice = {.reason = PICK_ONLY};
-    if (set.count == 1)
-        choice.index = (int)candidates_nth(&set, 0);
-    else
-        choice = b->strategy->choose(b, c, &set);
-    return (struct pick){.index = choice.index, .reason = choice.reason, .fail_open = fail_open};
+        return p;
+    if (set.count == 1) {
+        p.index = (int)candidates_nth(&set, 0);
+        p.reason = PICK_ONLY;
+        if (b->strategy->only)
+            b->strategy->only(b, c, (unsigned)p.index, &p);
+        return p;
+    }
+    struct choice choice = b->strategy->choose(b, c, &set, &p);
+    p.index = choice.index;
+    p.reason = choice.reason;
+    return p;
+}
+
+void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    if (b->strategy->withdraw)
+        b->strategy->withdraw(b, receipt);
 }

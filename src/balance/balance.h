@@ -15,6 +15,8 @@
 #ifndef ROLTER_BALANCE_BALANCE_H
 #define ROLTER_BALANCE_BALANCE_H
 
+#include "balance/prefix_index.h"
+#include "base/buf.h"
 #include "base/rng.h"
 #include "fleet/target.h"
 
@@ -31,19 +33,36 @@ enum strategy_id {
 struct pool_target {
     struct target *target;
     unsigned weight; /* >= 1 */
+    /* Price of a million prompt tokens and a million completion tokens together, in any one unit. */
+    bool cost_known;
+    double cost;
 };
+
+/* Knobs of single strategies. */
+struct strategy_settings {
+    double threshold;     /* share of the prompt that pins a request to a target (A2) */
+    unsigned balance_abs; /* load guard (A10): a warm target may be this many requests ahead */
+    double balance_rel;   /* and have this many times the least load */
+    struct prefix_limits limits;
+};
+#define STRATEGY_SETTINGS_DEFAULT                                                                            \
+    ((struct strategy_settings){                                                                             \
+        .threshold = 0.5, .balance_abs = 2, .balance_rel = 1.5, .limits = PREFIX_LIMITS_DEFAULT})
 
 struct balancer;
 
 /* The name in configurations, rows and metrics. */
 const char *strategy_name(enum strategy_id id);
 bool strategy_by_name(struct span name, enum strategy_id *ret);
+/* Whether picks look at prompt, prompt_len or prompt_digest (A9); reading them out of a body costs. */
+bool strategy_reads_prompt(enum strategy_id id);
 
 /* <targets> is copied; the targets themselves are borrowed: the plan that makes the balancer has references.
- * <previous> (may be NULL) is the balancer that stood in the same place before a reload: what it has learnt
- * is taken over by target identity, not by position. Reference counted, made with one reference. */
+ * <settings> may be NULL: the defaults. <previous> (may be NULL) is the balancer that stood in the same place
+ * before a reload: what it has learnt is taken over by target identity, not by position. Reference counted,
+ * made with one reference. */
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
-                              struct balancer *previous);
+                              const struct strategy_settings *settings, struct balancer *previous);
 struct balancer *balancer_ref(struct balancer *b);
 void balancer_unref(struct balancer *b);
 unsigned balancer_size(const struct balancer *b);
@@ -97,13 +116,49 @@ enum pick_reason {
 };
 const char *pick_reason_name(enum pick_reason r);
 
+/* What a pick has written down about the request, so that it can be taken back. All zero: nothing. */
+struct pick_receipt {
+    struct prefix_receipt prefix; /* the prompt, for the target */
+    struct session_receipt {
+        uint64_t key, target, before; /* identities; before: whose the session was, 0 = nobody's */
+        uint64_t at_ms, before_ms;
+    } session;
+};
+
+enum pick_guard { GUARD_NOT_ASKED, GUARD_OK, GUARD_OVERLOADED };
+
+/* What the pick compared, as far as its strategy compares such things. */
+struct pick_why {
+    bool has_share, has_load, has_score;
+    float share;                  /* of the prompt's leading bytes that the target has served already */
+    unsigned load, least;         /* of the target; the least among the candidates */
+    enum pick_guard guard;        /* whether the load allowed the target with the best match */
+    float score, runner_up_score; /* weighted sums of the strategy's scorers */
+    int runner_up;                /* who would have been next; after a guard's veto, who was refused; -1 */
+};
+
 struct pick {
     int index; /* -1 when nothing is left */
     enum pick_reason reason;
     bool fail_open; /* nothing was eligible; all allowed ones were weighed */
+    struct pick_why why;
+    struct pick_receipt receipt;
 };
 
+/* The one word for rows and metrics. */
+static inline enum pick_reason pick_word(const struct pick *p)
+{
+    return p->fail_open ? PICK_FAIL_OPEN : p->reason;
+}
+
 struct pick balance_pick(struct balancer *b, const struct pick_context *c);
+
+/* The attempt failed before its reply began (A14, R23): what this pick recorded is taken back, what was known
+ * before it stays. At most once per receipt; from any thread. */
+void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt);
+
+/* Appends <why> in words, "share=0.83 load=2 least=1 guard=ok runner_up=b/model", or nothing. */
+void balance_explain(const struct balancer *b, const struct pick *p, struct buf *out);
 
 /* Fills `eligible` from `allowed` by asking each target once; returns whether it has any. */
 bool balance_fill_eligible(const struct balancer *b, const struct reliability *r, struct pick_context *c);

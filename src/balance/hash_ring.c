@@ -120,7 +120,8 @@ static bool key_of(const struct pick_context *c, uint64_t *ret)
     return true;
 }
 
-static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
 {
     const struct ring *ring = b->state;
     uint64_t key;
@@ -137,6 +138,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
 
 const struct strategy strategy_hash_ring = {
     .name = "consistent_hash",
+    .reads_prompt = true,
     .start = start,
     .stop = stop,
     .choose = choose,

@@ -31,10 +31,12 @@ static bool is_better(const struct rank *x, const struct rank *y)
     return x->served < y->served;
 }
 
-static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
 {
     stamp *stamps = b->state;
     unsigned best = 0;
+    p->why.has_load = true;
     for (int tries = TRIES_MAX; tries > 0; tries--) {
         struct rank least = {.load = UINT32_MAX, .stamp = UINT64_MAX, .served = UINT64_MAX};
         bool found = false;
@@ -51,6 +53,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
                 found = true;
             }
         }
+        p->why.load = p->why.least = least.load;
         /* Another thread that chose the same one a moment ago has changed its stamp: look again, so that two
          * requests at once do not share a turn. A ticket drawn before the look might be old by now and give
          * the target another turn. */

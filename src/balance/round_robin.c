@@ -34,7 +34,8 @@ void rotation_continue(struct balancer *b, struct balancer *previous)
     }
 }
 
-static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
 {
     return (struct choice){(int)rotation_next(b, set), PICK_ROTATION};
 }

@@ -19,6 +19,7 @@ struct balancer {
     atomic_uint refs;
     const struct strategy *strategy;
     enum strategy_id id;
+    struct strategy_settings settings;
     unsigned n;
     struct pool_target *targets;
     struct provider **providers; /* of the targets: loads are read often */
@@ -56,11 +57,17 @@ struct choice {
 
 struct strategy {
     const char *name;
+    bool reads_prompt;
     /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
     void (*start)(struct balancer *b, struct balancer *previous);
     void (*stop)(struct balancer *b);
-    /* <set> has at least two candidates. */
-    struct choice (*choose)(struct balancer *b, const struct pick_context *c, const struct candidates *set);
+    /* <set> has at least two candidates. <p> is for why and receipt. */
+    struct choice (*choose)(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p);
+    /* A pick without a choice, as there was one candidate only. May be NULL. */
+    void (*only)(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p);
+    /* May be NULL, when nothing is ever recorded. */
+    void (*withdraw)(struct balancer *b, const struct pick_receipt *receipt);
 };
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,

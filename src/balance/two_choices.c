@@ -5,7 +5,8 @@
  */
 #include "balance/strategy.h"
 
-static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
 {
     unsigned first = below(c->rng, set->count), second = below(c->rng, set->count - 1);
     second += second >= first;
@@ -13,7 +14,12 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     unsigned load_i = load_of(b, i, c->now_ms);
     unsigned load_j = load_of(b, j, c->now_ms);
     /* Which of the two was drawn first is chance, so a tie is settled by chance. */
-    return (struct choice){(int)(load_j < load_i ? j : i), PICK_TWO_CHOICES};
+    bool second_wins = load_j < load_i;
+    p->why.has_load = true;
+    p->why.load = second_wins ? load_j : load_i;
+    p->why.least = p->why.load;
+    p->why.runner_up = (int)(second_wins ? i : j);
+    return (struct choice){(int)(second_wins ? j : i), PICK_TWO_CHOICES};
 }
 
 const struct strategy strategy_two_choices = {

@@ -165,7 +165,8 @@ static unsigned next_turn(struct balancer *b, struct rng *rng, const struct cand
     return turn;
 }
 
-static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set)
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
 {
     return (struct choice){(int)next_turn(b, c->rng, set), PICK_WEIGHT};
 }

@@ -46,7 +46,7 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         members[i] =
             (struct pool_target){.target = t->state, .weight = targets[i].weight ? targets[i].weight : 1};
     }
-    pool->balancer = balancer_new(strategy, members, n, previous ? previous->balancer : NULL);
+    pool->balancer = balancer_new(strategy, members, n, NULL, previous ? previous->balancer : NULL);
     free(members);
 }
 

@@ -75,8 +75,19 @@ void request_timer_stop(struct request *r)
         uv_timer_stop(&r->timer);
 }
 
+void request_withdraw_pick(struct request *r)
+{
+    if (r->may_withdraw)
+        balance_withdraw(r->picked_from->balancer, &r->pick.receipt);
+    r->may_withdraw = false;
+}
+
 void request_end_attempt(struct request *r)
 {
+    /* A client that leaves while the upstream works does not undo the work. */
+    if (r->client_gone && r->exchange)
+        r->may_withdraw = false;
+    request_withdraw_pick(r);
     if (r->exchange) {
         exchange_cancel(r->exchange);
         r->exchange = NULL;

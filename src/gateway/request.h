@@ -43,6 +43,8 @@ struct kept_reply {
     struct buf body;
     struct plan_target *target;
     struct plan_variant *variant;
+    struct pick pick;
+    struct plan_pool *picked_from;
     uint64_t retry_after_ms;
 };
 
@@ -98,8 +100,10 @@ struct request {
     bool gate_held;
     uint64_t queue_since_us, queue_us, attempt_us;
     uint64_t queue_deadline_ms;
-    enum pick_reason pick_reason;
-    bool holding; /* collecting a reply that will probably not be relayed */
+    struct pick pick;
+    struct plan_pool *picked_from;
+    bool may_withdraw; /* what the pick recorded does not stand yet */
+    bool holding;      /* collecting a reply that will probably not be relayed */
     enum exchange_fail last_fail;
     bool any_fail, egress_blocked, queue_was_full;
     struct kept_reply kept;
@@ -135,8 +139,11 @@ struct request *request_new(struct worker *w, struct conn *c);
 /* Arms the request's timer: <fn> after <ms>. One timer per request; arming replaces. */
 void request_timer(struct request *r, uint64_t ms, uv_timer_cb fn);
 void request_timer_stop(struct request *r);
-/* Ends the present attempt's charges: exchange cancelled if still there, queue slot, lease. Idempotent. */
+/* Ends the present attempt's charges: exchange cancelled if still there, queue slot, lease, and what the pick
+ * recorded when nothing was sent or no reply came (R23). Idempotent. */
 void request_end_attempt(struct request *r);
+/* The attempt has failed, or did not take place: what the pick recorded does not stand. Idempotent. */
+void request_withdraw_pick(struct request *r);
 
 /* Leaves the queue of the present target's provider. */
 void queue_abandon(struct request *r);

@@ -124,6 +124,8 @@ static void keep_head(struct request *r, const struct http_head *h, uint64_t aft
     k->status = h->status;
     k->target = r->target;
     k->variant = r->variant;
+    k->pick = r->pick;
+    k->picked_from = r->picked_from;
     k->retry_after_ms = after_ms;
 }
 
@@ -148,6 +150,9 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
 {
     struct request *r = arg;
     release_slot(r);
+    if (h->status >= 400)
+        request_withdraw_pick(r);
+    r->may_withdraw = false;
     uint64_t after = retry_after_ms(h);
     bool key_level = key_failed(r, h->status, after);
     /* A key that is used up says nothing about the target while another key is free. */

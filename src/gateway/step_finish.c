@@ -74,7 +74,7 @@ static void write_row(struct request *r, uint64_t latency_us)
     if (r->target) {
         row.provider = span_str(r->target->provider->settings->name);
         row.target = r->target->model ? span_str(r->target->model) : r->direct_model;
-        row.pick_reason = span_str(pick_reason_name(r->pick_reason));
+        row.pick_reason = span_str(pick_reason_name(pick_word(&r->pick)));
         double cost;
         const char *model = r->target->model ? r->target->model : "";
         if (plan_cost(r->plan, model, r->route->model, row.prompt_tokens, row.cache_read_tokens,

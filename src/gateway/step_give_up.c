@@ -10,6 +10,8 @@ static enum step send_kept(struct request *r)
     struct kept_reply *k = &r->kept;
     r->target = k->target;
     r->variant = k->variant;
+    r->pick = k->pick;
+    r->picked_from = k->picked_from;
     struct buf *out = &r->worker->out;
     buf_clear(out);
     buf_add_span(out, k->head);

@@ -54,13 +54,17 @@ static struct candidate_pool *choose_pool(struct request *r, struct pick_context
 static bool take(struct request *r, struct candidate_pool *c, const struct pick *p, uint64_t now_ms)
 {
     struct plan_target *t = &c->pool->targets[p->index];
-    if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease))
+    if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease)) {
+        balance_withdraw(c->pool->balancer, &p->receipt);
         return false;
+    }
     target_set_remove(&c->allowed, (unsigned)p->index);
     r->target = t;
     r->variant = c->variant;
-    r->pick_reason = p->fail_open ? PICK_FAIL_OPEN : p->reason;
-    metric_add(r->route->m_picks[r->pick_reason], 1);
+    r->pick = *p;
+    r->picked_from = c->pool;
+    r->may_withdraw = true;
+    metric_add(r->route->m_picks[pick_word(p)], 1);
     return true;
 }
 

@@ -73,12 +73,6 @@ enum step step_route(struct request *r)
     return STEP_context;
 }
 
-/* A9: who reads the conversation. */
-static bool strategy_reads_prompt(enum strategy_id s)
-{
-    return s == STRATEGY_CONSISTENT_HASH;
-}
-
 enum step step_context(struct request *r)
 {
     if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy))

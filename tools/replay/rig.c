@@ -33,7 +33,7 @@ struct rig *rig_new(const struct rig_options *o)
     }
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
-        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, NULL);
+        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, NULL, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
     rng_seed(&g->rng, o->seed);

@@ -37,7 +37,7 @@ static inline void pool_init(struct pool *p, enum strategy_id id, unsigned n, co
         p->targets[i].target = fleet_target_get(p->fleet, name, "http://h", "m");
         p->targets[i].weight = weights ? weights[i] : 1;
     }
-    p->balancer = balancer_new(id, p->targets, n, NULL);
+    p->balancer = balancer_new(id, p->targets, n, NULL, NULL);
 }
 
 static inline void pool_fini(struct pool *p)

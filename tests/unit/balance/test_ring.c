@@ -42,7 +42,7 @@ static void test_removal_moves_only_its_share(void **state)
         for (unsigned i = 0, n = 0; i < 10; i++)
             if (i != gone)
                 left[n++] = p.targets[i];
-        struct balancer *b = balancer_new(STRATEGY_CONSISTENT_HASH, left, 9, p.balancer);
+        struct balancer *b = balancer_new(STRATEGY_CONSISTENT_HASH, left, 9, NULL, p.balancer);
         p.n = 9;
         struct request fewer;
         request_init(&fewer, &p);
@@ -72,7 +72,7 @@ static void test_order_does_not_matter(void **state)
     struct pool_target turned[70];
     for (unsigned i = 0; i < 70; i++)
         turned[i] = p.targets[(i * 33 + 5) % 70];
-    struct balancer *b = balancer_new(STRATEGY_CONSISTENT_HASH, turned, 70, NULL);
+    struct balancer *b = balancer_new(STRATEGY_CONSISTENT_HASH, turned, 70, NULL, NULL);
     for (unsigned k = 0; k < KEYS; k++)
         assert_ptr_equal(owner(b, &r, k), owner(p.balancer, &r, k));
     balancer_unref(b);

@@ -93,7 +93,7 @@ static void test_empty_pool(void **state)
         struct pick pick = balance_pick(p.balancer, &r.c);
         assert_int_equal(pick.index, -1);
         assert_false(pick.fail_open);
-        struct balancer *next = balancer_new((enum strategy_id)id, NULL, 0, p.balancer);
+        struct balancer *next = balancer_new((enum strategy_id)id, NULL, 0, NULL, p.balancer);
         balancer_unref(next);
         pool_fini(&p);
     }
@@ -377,7 +377,7 @@ static void test_least_load_ties(void **state)
         struct lease l[24];
         unsigned got[4] = {0};
         pool_init(&p, STRATEGY_LEAST_LOAD, 4, NULL);
-        struct balancer *three = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 3, NULL);
+        struct balancer *three = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 3, NULL, NULL);
         p.n = 3;
         request_init(&r, &p);
         for (int i = 0; i < 24; i++) {
@@ -391,7 +391,7 @@ static void test_least_load_ties(void **state)
             assert_int_equal(got[i], 8);
         for (int i = 0; i < 24; i++)
             target_lease_end(&l[i]);
-        struct balancer *four = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 4, three);
+        struct balancer *four = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 4, NULL, three);
         p.n = 4;
         request_init(&r, &p);
         memset(got, 0, sizeof got);
@@ -415,7 +415,7 @@ static void test_least_load_fresh_pools(void **state)
     pool_init(&p, STRATEGY_LEAST_LOAD, 3, NULL);
     request_init(&r, &p);
     for (int i = 0; i < 24; i++) {
-        struct balancer *b = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 3, NULL);
+        struct balancer *b = balancer_new(STRATEGY_LEAST_LOAD, p.targets, 3, NULL, NULL);
         struct pick pick = balance_pick(b, &r.c);
         got[pick.index]++;
         struct lease l;
@@ -442,12 +442,12 @@ static void test_reload_continues(void **state)
         struct pool_target turned[5];
         for (int i = 0; i < 5; i++)
             turned[i] = p.targets[4 - i];
-        struct balancer *b = balancer_new(ids[k], turned, 5, p.balancer);
+        struct balancer *b = balancer_new(ids[k], turned, 5, NULL, p.balancer);
         assert_ptr_equal(balancer_target(b, (unsigned)balance_pick(b, &r.c).index), p.targets[2].target);
         balancer_unref(b);
         /* Target 2 is gone: 3 is next. */
         struct pool_target fewer[4] = {p.targets[0], p.targets[1], p.targets[4], p.targets[3]};
-        b = balancer_new(ids[k], fewer, 4, p.balancer);
+        b = balancer_new(ids[k], fewer, 4, NULL, p.balancer);
         p.n = 4;
         request_init(&r, &p);
         assert_ptr_equal(balancer_target(b, (unsigned)balance_pick(b, &r.c).index), p.targets[3].target);
@@ -459,12 +459,12 @@ static void test_reload_continues(void **state)
     request_init(&r, &p);
     expect_sequence(&p, &r, (int[]){0}, 1);
     struct balancer *old = p.balancer;
-    p.balancer = balancer_new(STRATEGY_WEIGHTED, p.targets, 2, old);
+    p.balancer = balancer_new(STRATEGY_WEIGHTED, p.targets, 2, NULL, old);
     balancer_unref(old);
     expect_sequence(&p, &r, (int[]){0, 1, 0, 0, 0, 1}, 6);
     /* Another strategy's state is of no use and is left alone. */
     old = p.balancer;
-    p.balancer = balancer_new(STRATEGY_CONSISTENT_HASH, p.targets, 2, old);
+    p.balancer = balancer_new(STRATEGY_CONSISTENT_HASH, p.targets, 2, NULL, old);
     balancer_unref(old);
     assert_in_range(balance_pick(p.balancer, &r.c).index, 0, 1);
     pool_fini(&p);
