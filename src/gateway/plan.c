@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/plan_parts.h"
+#include "json/json.h"
 
 static void build_egress(struct plan *p)
 {
@@ -33,14 +34,17 @@ static void build_client(struct plan *p)
                 ((char *)name.p)[k] |= 0x20;
         map_put(&p->forwarded, name, &present);
     }
+    if (c->request_id_header && strcasecmp(c->request_id_header, "x-request-id") != 0)
+        p->id_header = span_str(c->request_id_header);
     struct buf lines;
     buf_init(&lines, 65536);
     for (unsigned i = 0; i < c->injected_headers.n; i++) {
         const struct json_member *m = &c->injected_headers.item[i];
         /* The value is a JSON string; the schema has refused what may not stand in a field. */
-        struct span v = m->value;
-        if (v.n >= 2 && v.p[0] == '"')
-            v = span_of(v.p + 1, v.n - 2);
+        struct json_doc doc;
+        struct json_fault fault;
+        CHECK(json_parse(a, m->value, NULL, &doc, &fault) && json_is(&doc, 0, JSON_STRING));
+        struct span v = json_string(&doc, 0, a);
         buf_printf(&lines, "%.*s: %.*s\r\n", SPAN_FMT(m->name), SPAN_FMT(v));
     }
     p->injected = arena_dup(a, buf_view(&lines));

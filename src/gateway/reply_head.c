@@ -6,6 +6,21 @@
 #include "base/fmt.h"
 #include "gateway/request.h"
 
+void request_id_field(const struct request *r, struct buf *b)
+{
+    if (LIKELY(r->plan->id_header.n == 0))
+        return;
+    buf_add_span(b, r->plan->id_header);
+    BUF_LIT(b, ": ");
+    buf_add_span(b, r->id);
+    BUF_LIT(b, "\r\n");
+}
+
+static bool is_id_field(const struct request *r, const struct http_field *f)
+{
+    return r->plan->id_header.n && span_eq_nocase(f->name, r->plan->id_header);
+}
+
 void reply_head_begin(struct request *r, struct buf *b, int status)
 {
     if (status == 200) {
@@ -19,6 +34,7 @@ void reply_head_begin(struct request *r, struct buf *b, int status)
     }
     buf_add_span(b, r->id);
     BUF_LIT(b, "\r\n");
+    request_id_field(r, b);
 }
 
 static void field(struct buf *b, const char *name, struct span value)
@@ -57,7 +73,7 @@ void reply_head_fields(struct request *r, struct buf *b, const struct http_head 
 {
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];
-        if (f->id == HTTP_F_X_REQUEST_ID) {
+        if (f->id == HTTP_F_X_REQUEST_ID || is_id_field(r, f)) {
             field(b, "x-upstream-request-id: ", f->value);
             continue;
         }

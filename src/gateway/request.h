@@ -155,6 +155,8 @@ enum step request_refuse(struct request *r, int status, const char *code, const 
 enum step request_refuse_retry(struct request *r, int status, const char *code, unsigned retry_after_secs,
                                const char *message);
 
+/* The request id under the name that the configuration gives it, if that is another one than x-request-id. */
+void request_id_field(const struct request *r, struct buf *b);
 /* Reply parts shared by steps. */
 void reply_head_begin(struct request *r, struct buf *b, int status);
 void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,

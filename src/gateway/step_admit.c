@@ -21,10 +21,8 @@ static bool is_visible_ascii(struct span s)
 /* The client's id when it is usable (R33), else a new one in the form of a UUID, version 4. */
 static void take_request_id(struct request *r, const struct http_head *h)
 {
-    const char *name = r->plan->settings->client.request_id_header;
-    struct span given = http_field_get(h, HTTP_F_X_REQUEST_ID);
-    if (name && strcasecmp(name, "x-request-id") != 0)
-        given = http_field_find(h, span_str(name));
+    struct span given = r->plan->id_header.n ? http_field_find(h, r->plan->id_header)
+                                             : http_field_get(h, HTTP_F_X_REQUEST_ID);
     if (is_visible_ascii(given)) {
         r->id = given;
         return;

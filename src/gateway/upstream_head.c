@@ -57,8 +57,8 @@ static bool goes_up(const struct request *r, const struct http_head *h, const st
         return true;
     if (is_trace_field(f->name))
         return true;
-    return is_in(&r->plan->forwarded, f->name) && !starts_nocase(f->name, SPAN("x-rolter-")) &&
-           !http_field_is_hop_by_hop(h, f);
+    return is_in(&r->plan->forwarded, f->name) && !span_eq_nocase(f->name, r->plan->id_header) &&
+           !starts_nocase(f->name, SPAN("x-rolter-")) && !http_field_is_hop_by_hop(h, f);
 }
 
 static void add_path(struct request *r, struct buf *b, const struct http_head *h)
@@ -103,6 +103,7 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     BUF_LIT(b, "\r\nx-request-id: ");
     buf_add_span(b, r->id);
     BUF_LIT(b, "\r\n");
+    request_id_field(r, b);
     bool has_version = false, has_type = false;
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];
