@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "admin/admin.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "cli/commands.h"
@@ -19,6 +20,7 @@ struct serve {
     struct net_loop loop;
     struct gateway *gateway;
     struct signals *signals;
+    struct admin *admin; /* NULL: no [admin] table */
     uv_signal_t on_hup, on_term, on_int;
     uv_fs_event_t watch;
     uv_timer_t settle; /* editors write a file in several steps */
@@ -128,6 +130,21 @@ static void drained(void *arg)
     net_loop_stop(&s->loop);
 }
 
+static void begin_end(struct serve *s)
+{
+    s->ending = true;
+    unsigned secs = gateway_plan(s->gateway)->settings->server.drain_secs;
+    log_info("draining for at most %u s", secs);
+    gateway_drain(s->gateway, (uint64_t)secs * 1000, drained, s);
+}
+
+static void on_drain_asked(void *arg)
+{
+    struct serve *s = arg;
+    if (!s->ending)
+        begin_end(s);
+}
+
 static void on_end(uv_signal_t *h, int signum)
 {
     struct serve *s = h->data;
@@ -136,10 +153,7 @@ static void on_end(uv_signal_t *h, int signum)
         net_loop_stop(&s->loop);
         return;
     }
-    s->ending = true;
-    unsigned secs = gateway_plan(s->gateway)->settings->server.drain_secs;
-    log_info("draining for at most %u s", secs);
-    gateway_drain(s->gateway, (uint64_t)secs * 1000, drained, s);
+    begin_end(s);
 }
 
 static void handles_init(struct serve *s)
@@ -157,7 +171,8 @@ static void handles_init(struct serve *s)
 
 enum { DESCRIPTORS_WANTED = 1 << 20 };
 
-/* As many descriptors as we can get: a relayed request takes two. A privileged process may raise its hard limit. */
+/* As many descriptors as we can get: a relayed request takes two. A privileged process may raise its hard
+ * limit. */
 static void raise_limits(void)
 {
     struct rlimit l;
@@ -184,6 +199,21 @@ static void warn_if_open(const struct plan *p)
             host, p->settings->server.port);
 }
 
+static bool start_admin(struct serve *s)
+{
+    char error[256] = "";
+    const struct admin_settings *a = &gateway_plan(s->gateway)->settings->admin;
+    if (!a->present)
+        return true;
+    s->admin = admin_start(&s->loop, s->gateway, a, on_drain_asked, s, error);
+    if (!s->admin) {
+        log_error("cannot start: the admin listener: %s", error);
+        return false;
+    }
+    log_info("admin listener on %s", admin_url(s->admin));
+    return true;
+}
+
 static int run(struct serve *s, struct settings *settings)
 {
     char error[256] = "";
@@ -199,16 +229,20 @@ static int run(struct serve *s, struct settings *settings)
     struct signals_settings watch;
     plan_signals(gateway_plan(s->gateway), &watch);
     s->signals = signals_start(&s->loop, &watch);
-    watch_start(s);
-    warn_if_open(gateway_plan(s->gateway));
-    printf("listening on %s\n", gateway_url(s->gateway));
-    fflush(stdout);
-    net_loop_run(&s->loop);
+    bool started = start_admin(s);
+    if (started) {
+        watch_start(s);
+        warn_if_open(gateway_plan(s->gateway));
+        printf("listening on %s\n", gateway_url(s->gateway));
+        fflush(stdout);
+        net_loop_run(&s->loop);
+    }
+    admin_stop(s->admin);
     signals_stop(s->signals);
     close_all(s);
     gateway_stop(s->gateway);
     net_loop_fini(&s->loop);
-    return 0;
+    return started ? 0 : 1;
 }
 
 int cli_serve(const struct cli_options *o)

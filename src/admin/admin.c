@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/admin.h"
+
+#include <stdlib.h>
+
+#include "admin/status.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/http_reply.h"
+#include "net/server.h"
+
+enum { HEAD_MAX = 32768, BODY_MAX = 65536, ANSWER_MAX = 64 << 20, HEAD_MS = 10000, IDLE_MS = 60000 };
+
+struct admin {
+    struct net_loop *loop;
+    struct gateway *gateway;
+    struct server *server;
+    char *token; /* NULL: loopback only */
+    char url[300];
+    struct buf out;
+    void (*on_drain)(void *arg);
+    void *arg;
+};
+
+static void reply(struct admin *a, struct conn *c, int status, const char *type, const struct buf *body,
+                  bool close)
+{
+    bool keep = !close && !conn_will_close(c);
+    struct buf *b = &a->out;
+    buf_clear(b);
+    reply_begin(b, status, clock_wall_ms());
+    reply_field(b, SPAN("content-type"), span_str(type));
+    reply_content_length(b, body->n);
+    if (!keep)
+        reply_connection_close(b);
+    reply_end(b);
+    struct iovec iov[2] = {{b->p, b->n}, {body->p, body->n}};
+    conn_writev(c, iov, 2);
+}
+
+static void refuse(struct admin *a, struct conn *c, int status, const char *text)
+{
+    struct buf body;
+    buf_init(&body, 4096);
+    buf_printf(&body, "{\"error\":\"%s\"}\n", text);
+    reply(a, c, status, "application/json", &body, false);
+    buf_fini(&body);
+    conn_finish(c, !conn_will_close(c));
+}
+
+static bool may(struct admin *a, struct conn *c)
+{
+    if (!a->token)
+        return conn_is_loopback(c);
+    struct span given = http_field_get(conn_head(c), HTTP_F_AUTHORIZATION);
+    if (given.n < 7 || !span_eq_nocase(span_of(given.p, 7), SPAN("bearer ")))
+        return false;
+    return span_eq_const_time(span_trim(span_of(given.p + 7, given.n - 7)), span_str(a->token));
+}
+
+static void answer(struct admin *a, struct conn *c, void (*write)(struct admin *a, struct buf *b),
+                   const char *type)
+{
+    struct buf body;
+    buf_init(&body, ANSWER_MAX);
+    write(a, &body);
+    reply(a, c, 200, type, &body, false);
+    buf_fini(&body);
+    conn_finish(c, !conn_will_close(c));
+}
+
+static void write_status(struct admin *a, struct buf *b)
+{
+    status_write(a->gateway, net_now_ms(a->loop), b);
+}
+
+static void write_metrics(struct admin *a, struct buf *b)
+{
+    gateway_refresh_gauges(a->gateway, gateway_plan(a->gateway));
+    metrics_render(b);
+}
+
+static void write_drain(struct admin *a, struct buf *b)
+{
+    a->on_drain(a->arg);
+    buf_add_str(b, "{\"draining\":true}\n");
+}
+
+static const struct {
+    const char *method, *path, *type;
+    void (*write)(struct admin *a, struct buf *b);
+} pages[] = {
+    {"GET", "/status", "application/json", write_status},
+    {"GET", "/metrics", "text/plain; version=0.0.4; charset=utf-8", write_metrics},
+    {"POST", "/drain", "application/json", write_drain},
+};
+
+static void on_head(struct conn *c, void *arg)
+{
+    struct admin *a = arg;
+    if (!may(a, c)) {
+        refuse(a, c, a->token ? 401 : 403,
+               a->token ? "the admin token is missing or wrong" : "loopback only");
+        return;
+    }
+    conn_want_body(c, BODY_MAX);
+}
+
+static void on_body(struct conn *c, void *arg)
+{
+    struct admin *a = arg;
+    const struct http_head *h = conn_head(c);
+    bool known = false;
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
+        if (!span_eq(h->path, span_str(pages[i].path)))
+            continue;
+        known = true;
+        if (span_eq(h->method, span_str(pages[i].method))) {
+            answer(a, c, pages[i].write, pages[i].type);
+            return;
+        }
+    }
+    refuse(a, c, known ? 405 : 404, known ? "wrong method" : "nothing here; try /status or /metrics");
+}
+
+static void on_reject(struct conn *c, void *arg, int status, const char *text)
+{
+    struct buf body;
+    buf_init(&body, 4096);
+    buf_printf(&body, "{\"error\":\"%s\"}\n", text);
+    reply(arg, c, status, "application/json", &body, true);
+    buf_fini(&body);
+}
+
+static void on_gone(struct conn *c, void *arg) {}
+
+static void on_drained(struct conn *c, void *arg) {}
+
+static const struct server_events events = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_reject = on_reject,
+    .on_gone = on_gone,
+    .on_drain = on_drained,
+};
+
+struct admin *admin_start(struct net_loop *l, struct gateway *g, const struct admin_settings *s,
+                          void (*on_drain)(void *arg), void *arg, char *ret_error)
+{
+    const char *token = s->token_env ? getenv(s->token_env) : NULL;
+    if (s->token_env && (!token || !*token)) {
+        snprintf(ret_error, 256, "admin.token_env: the variable %s is not set", s->token_env);
+        return NULL;
+    }
+    struct admin *a = MEM_NEW(struct admin);
+    a->loop = l;
+    a->gateway = g;
+    a->on_drain = on_drain;
+    a->arg = arg;
+    a->token = mem_strdup(token);
+    buf_init(&a->out, 65536);
+    struct server_options o = {
+        .host = s->host,
+        .port = (uint16_t)s->port,
+        .max_head_bytes = HEAD_MAX,
+        .head_ms = HEAD_MS,
+        .body_ms = HEAD_MS,
+        .idle_ms = IDLE_MS,
+    };
+    a->server = server_open(l, &o, &events, a, ret_error);
+    if (!a->server) {
+        admin_stop(a);
+        return NULL;
+    }
+    snprintf(a->url, sizeof a->url, "http://%s:%u", s->host, server_port(a->server));
+    return a;
+}
+
+const char *admin_url(const struct admin *a)
+{
+    return a->url;
+}
+
+void admin_stop(struct admin *a)
+{
+    if (!a)
+        return;
+    if (a->server)
+        server_close(a->server);
+    if (a->token)
+        explicit_bzero(a->token, strlen(a->token));
+    free(a->token);
+    buf_fini(&a->out);
+    free(a);
+}
