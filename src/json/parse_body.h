@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scan of a JSON text, included once by each of the files that compile it. The including file defines
- * before: SCAN            name of the function SCAN_TARGET     attribute of every function here (which
- * instructions the compiler may use), or nothing BLOCK           bytes looked at together, at most 32 struct
- * block_seen, block_seen_wide(seen) gathers the bytes, so that one look at the end tells whether any was
- * above 0x7f block_special(p, seen) bit i is set when p[i] is a quote, a backslash or below 0x20
- *   block_skip(p, end, seen)
- *                   moves on by whole blocks while they have nothing special
- *   block_backslash(p), block_simple(p)
- *                   the backslashes; the characters that end an escape of two bytes
+ * before:
  *
- * `seen` may take in bytes behind a string: it only decides whether the check of UTF-8, which goes over the
- * whole text, is needed.
+ *   SCAN                name of the function
+ *   SCAN_TARGET         attribute of every function here (which instructions the compiler may use), or
+ * nothing struct block_seen, block_seen_wide(seen) gathers the bytes, so that one look at the end tells
+ * whether any was above 0x7f FIRST, first_special(p, seen) how many bytes, at most 32, of a string are looked
+ * at first; bit i is set when p[i] is a quote, a backslash or below 0x20. Most strings end within these.
+ *   block_look(p, seen) of BLOCK bytes, which quotes and bytes below 0x20 there are, and which backslashes
+ *   block_skip(p, end, seen)
+ *                       moves on by whole blocks while they have nothing special
+ *   block_simple(p)     the characters that end an escape of two bytes
+ *
+ * Longer strings are looked at by blocks of 64 bytes as masks of 64 bits, and what is escaped comes from an
+ * addition (as in Langdale and Lemire, "Parsing gigabytes of JSON per second"), so that a block costs the
+ * same however many escapes it has. `seen` may take in bytes behind a string: it only decides whether the
+ * check of UTF-8, which goes over the whole text, is needed.
  */
 #include "base/check.h"
 #include "json/parser.h"
@@ -33,51 +38,77 @@ static inline SCAN_TARGET const char *tail_block(const struct json_parser *ps, s
     return pad;
 }
 
-/* The characters that an escape ends with: those behind a run of backslashes of odd length. Bit BLOCK is set
- * when that is the first one behind the block. */
-static inline SCAN_TARGET uint64_t escaped_bits(uint64_t backslash)
+/* The characters that an escape ends with: those behind a run of backslashes of odd length. *carry is 1 when
+ * the first one of the block is such a character, and is set for the block behind it. */
+static inline SCAN_TARGET uint64_t escaped_bits(uint64_t backslash, uint64_t *carry)
 {
-    const uint64_t even = 0x5555555555555555;
-    uint64_t start = backslash & ~(backslash << 1);
-    /* Adding its start to a run leaves one bit behind its end. */
-    uint64_t from_even = (backslash + (start & even)) & ~backslash;
-    uint64_t from_odd = (backslash + (start & ~even)) & ~backslash;
-    return (from_even & ~even) | (from_odd & even);
+    const uint64_t odd = 0xaaaaaaaaaaaaaaaa;
+    backslash &= ~*carry;
+    uint64_t behind = backslash << 1 | *carry, sum;
+    /* Adding the starts of runs that begin at odd places moves these runs' bits one behind their ends. */
+    *carry = __builtin_add_overflow(backslash & odd & ~behind, backslash, &sum);
+    return (~odd ^ sum << 1) & behind;
 }
 
-/* A block that has something special other than a quote at first. Moves *<at> on, or returns the place behind
- * the closing quote; NULL with *<at> not moved is a fault. <n> bytes of the text are there. */
-static SCAN_TARGET const char *scan_escapes(struct json_parser *ps, const char **at, size_t n,
-                                            const char *block, uint32_t special)
+/* From <p>, a backslash that no simple escape begins with; returns the place behind this escape and those of
+ * the same kind that follow at once: texts in other scripts are often all \uXXXX. NULL with the fault set. */
+static SCAN_TARGET const char *scan_unicode_run(struct json_parser *ps, const char *p)
 {
-    const char *p = *at;
-    unsigned shift = (unsigned)(BLOCK - n);
-    uint32_t backslash = block_backslash(block) >> shift;
-    uint64_t escaped = escaped_bits(backslash);
-    uint64_t bad = escaped & ~(uint64_t)(block_simple(block) >> shift);
-    bad &= ((uint64_t)1 << BLOCK) - 1;
-    uint64_t stop = (special & ~backslash & ~escaped) | bad;
-    if (stop == 0) {
-        /* A backslash at the end is looked at again together with what it escapes. */
-        *at = p + n - (escaped >> n & 1);
-        return NULL;
-    }
-    unsigned i = (unsigned)__builtin_ctzll(stop);
-    if (!(bad >> i & 1)) {
-        if (p[i] == '"')
-            return p + i + 1;
-        json_scan_fault(ps, p + i, "control character in a string");
-        return NULL;
-    }
-    /* Texts in other scripts are often all \uXXXX. */
-    p += i - 1;
     do {
         unsigned len = json_scan_unicode(ps, p);
         if (len == 0)
             return NULL;
         p += len;
     } while (ps->end - p >= 2 && p[0] == '\\' && p[1] == 'u');
-    *at = p;
+    return p;
+}
+
+/* The rest of a string of which something other than its closing quote comes next; see scan_string. */
+static SCAN_TARGET const char *scan_string_on(struct json_parser *ps, struct block_seen *seen, const char *p,
+                                              uint8_t *flags)
+{
+    uint64_t carry = 0;
+    bool any = false; /* backslashes in the blocks before */
+    const char *const end = ps->end;
+    for (size_t n; (n = (size_t)(end - p)) > 0; p += n) {
+        char pad[BLOCK];
+        const char *block = p;
+        if (LIKELY(n >= BLOCK))
+            n = BLOCK;
+        else
+            block = tail_block(ps, n, pad);
+        struct block_masks m = block_look(block, seen);
+        unsigned shift = (unsigned)(BLOCK - n);
+        uint64_t stop = m.stop >> shift, backslash = m.backslash >> shift, bad = 0;
+        if (backslash | carry) {
+            uint64_t escaped = escaped_bits(backslash, &carry);
+            bad = escaped & ~(block_simple(block) >> shift) & (UINT64_MAX >> shift);
+            stop = (stop & ~escaped) | bad;
+        } else if (stop == 0 && n == BLOCK) {
+            p = block_skip(p + BLOCK, end, seen) - BLOCK;
+            continue;
+        }
+        if (stop == 0) {
+            any |= backslash != 0;
+            continue;
+        }
+        unsigned i = (unsigned)__builtin_ctzll(stop);
+        if (bad >> i & 1) {
+            p = scan_unicode_run(ps, p + i - 1);
+            if (!p)
+                return NULL;
+            carry = n = 0;
+            any = true;
+            continue;
+        }
+        if (any || (backslash & (((uint64_t)1 << i) - 1)))
+            *flags |= JSON_ESCAPED;
+        if (p[i] == '"')
+            return p + i + 1;
+        json_scan_fault(ps, p + i, "control character in a string");
+        return NULL;
+    }
+    json_scan_fault(ps, end, "string without end");
     return NULL;
 }
 
@@ -85,34 +116,17 @@ static SCAN_TARGET const char *scan_escapes(struct json_parser *ps, const char *
 static inline SCAN_TARGET const char *scan_string(struct json_parser *ps, struct block_seen *seen,
                                                   const char *p, uint8_t *flags)
 {
-    for (;;) {
-        char pad[BLOCK];
-        const char *block = p;
-        size_t n = (size_t)(ps->end - p);
-        if (LIKELY(n >= BLOCK))
-            n = BLOCK;
-        else if (n > 0)
-            block = tail_block(ps, n, pad);
-        else
-            break;
-        uint32_t special = block_special(block, seen) >> (BLOCK - n);
-        if (special == 0) {
-            if (n < BLOCK)
-                break;
-            p = block_skip(p + BLOCK, ps->end, seen);
-            continue;
+    if (LIKELY(ps->end - p >= FIRST)) {
+        uint32_t special = first_special(p, seen);
+        if (special) {
+            p += __builtin_ctz(special);
+            if (LIKELY(*p == '"'))
+                return p + 1;
+            return scan_string_on(ps, seen, p, flags);
         }
-        const char *q = p + __builtin_ctz(special);
-        if (LIKELY(*q == '"'))
-            return q + 1;
-        *flags |= JSON_ESCAPED;
-        q = p;
-        const char *behind = scan_escapes(ps, &p, n, block, special);
-        if (behind || p == q)
-            return behind;
+        p += FIRST;
     }
-    json_scan_fault(ps, ps->end, "string without end");
-    return NULL;
+    return scan_string_on(ps, seen, p, flags);
 }
 
 static inline SCAN_TARGET bool is_digit(const char *p, const char *end)

@@ -23,6 +23,13 @@ struct json_parser {
     const char *fault_what;
 };
 
+/* What a block of the text has: bit i stands for byte i. */
+enum { BLOCK = 64 };
+struct block_masks {
+    uint64_t stop; /* quotes and bytes below 0x20 */
+    uint64_t backslash;
+};
+
 bool json_scan_base(struct json_parser *ps);
 bool json_scan_avx2(struct json_parser *ps);
 

@@ -61,8 +61,10 @@ static void check_node(const struct json_doc *d, uint32_t i, struct arena *a)
     CHECK(count == n->count);
     uint64_t u;
     double v;
-    if (n->type == JSON_STRING)
+    if (n->type == JSON_STRING) {
         check_string(d, i, a);
+        CHECK(!memchr(d->text.p + n->at, '\\', n->len) == !(n->flags & JSON_ESCAPED));
+    }
     if (json_u64(d, i, &u))
         CHECK(json_double(d, i, &v));
 }

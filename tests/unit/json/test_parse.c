@@ -173,10 +173,10 @@ static void strings_are_checked_everywhere(void **state)
 /* Runs of backslashes of every length at every place: the quote behind an even run closes. */
 static void runs_of_backslashes_are_told_apart(void **state)
 {
-    char text[200];
+    char text[300];
     struct json_fault fault;
-    for (size_t from = 1; from < 70; from++) {
-        for (size_t run = 1; run < 70; run++) {
+    for (size_t from = 1; from < 135; from++) {
+        for (size_t run = 1; run < 140; run++) {
             text[0] = '"';
             memset(text + 1, 'a', from - 1);
             memset(text + from, '\\', run);
@@ -251,8 +251,12 @@ static void both_scanners_agree(void **state)
         if (ok) {
             assert_int_equal(x.n, y.n);
             assert_int_equal(x.odd, y.odd);
-            for (uint32_t k = 0; k < x.n; k++)
+            for (uint32_t k = 0; k < x.n; k++) {
                 assert_memory_equal(&x.node[k], &y.node[k], offsetof(struct json_node, flags) + 1);
+                bool escaped = memchr(text.p + x.node[k].at, '\\', x.node[k].len) != NULL;
+                assert_int_equal(x.node[k].type == JSON_STRING && escaped,
+                                 (x.node[k].flags & JSON_ESCAPED) != 0);
+            }
         } else {
             assert_ptr_equal(x.fault_at, y.fault_at);
             assert_string_equal(x.fault_what, y.fault_what);
