@@ -58,7 +58,7 @@ void arena_reset(struct arena *a)
     a->used_bytes = 0;
 }
 
-static void *alloc_slow(struct arena *a, size_t n)
+void *arena_grow(struct arena *a, size_t n)
 {
     struct arena_chunk *c;
     if (n > ARENA_CHUNK_BYTES - HEAD) {
@@ -87,19 +87,6 @@ static void *alloc_slow(struct arena *a, size_t n)
     a->at = (char *)c + HEAD + n;
     a->end = (char *)c + ARENA_CHUNK_BYTES;
     return (char *)c + HEAD;
-}
-
-void *arena_alloc(struct arena *a, size_t n)
-{
-    CHECK(n < SIZE_MAX / 2);
-    n = (n + 15 + !n) & ~(size_t)15; /* nothing gets a place of its own too, never NULL */
-    a->used_bytes += n;
-    if (LIKELY(n <= (size_t)(a->end - a->at))) {
-        void *p = a->at;
-        a->at += n;
-        return p;
-    }
-    return alloc_slow(a, n);
 }
 
 void *arena_zalloc(struct arena *a, size_t n)

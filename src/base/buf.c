@@ -26,10 +26,8 @@ void buf_clear(struct buf *b)
     b->full = false;
 }
 
-bool buf_reserve(struct buf *b, size_t n)
+bool buf_grow(struct buf *b, size_t n)
 {
-    if (LIKELY(n <= b->cap - b->n))
-        return true;
     if (n > b->max || b->n > b->max - n) {
         b->full = true;
         return false;
@@ -44,33 +42,12 @@ bool buf_reserve(struct buf *b, size_t n)
     return true;
 }
 
-bool buf_add(struct buf *b, const void *p, size_t n)
-{
-    if (!buf_reserve(b, n))
-        return false;
-    if (n)
-        memcpy(b->p + b->n, p, n);
-    b->n += n;
-    return true;
-}
-
-bool buf_add_span(struct buf *b, struct span s)
-{
-    return buf_add(b, s.p, s.n);
-}
-
-bool buf_add_str(struct buf *b, const char *s)
-{
-    return buf_add(b, s, strlen(s));
-}
-
-bool buf_add_char(struct buf *b, char c)
-{
-    return buf_add(b, &c, 1);
-}
-
 bool buf_add_u64(struct buf *b, uint64_t v)
 {
+    if (LIKELY(b->cap - b->n >= FMT_U64_MAX)) {
+        b->n += fmt_u64(b->p + b->n, v);
+        return true;
+    }
     char tmp[FMT_U64_MAX];
     return buf_add(b, tmp, fmt_u64(tmp, v));
 }

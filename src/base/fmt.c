@@ -3,16 +3,44 @@
 
 #include <time.h>
 
+static unsigned count_digits(uint64_t v)
+{
+    static const uint64_t least[] = {
+        0,
+        10u,
+        100u,
+        1000u,
+        10000u,
+        100000u,
+        1000000u,
+        10000000u,
+        100000000u,
+        1000000000u,
+        10000000000u,
+        100000000000u,
+        1000000000000u,
+        10000000000000u,
+        100000000000000u,
+        1000000000000000u,
+        10000000000000000u,
+        100000000000000000u,
+        1000000000000000000u,
+        10000000000000000000u,
+    };
+    /* log10(2) is about 1233 / 4096; one too many at most. */
+    unsigned n = (64 - (unsigned)__builtin_clzll(v | 1)) * 1233 >> 12;
+    return n + (v >= least[n]);
+}
+
 size_t fmt_u64(char *out, uint64_t v)
 {
-    char tmp[FMT_U64_MAX];
-    size_t n = 0;
-    do {
-        tmp[n++] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v);
-    for (size_t i = 0; i < n; i++)
-        out[i] = tmp[n - 1 - i];
+    if (v < 10) { /* most numbers of a row are 0 */
+        out[0] = (char)('0' + v);
+        return 1;
+    }
+    unsigned n = count_digits(v);
+    for (unsigned i = n; i-- > 0; v /= 10)
+        out[i] = (char)('0' + v % 10);
     return n;
 }
 

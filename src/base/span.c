@@ -71,8 +71,14 @@ bool span_eq_const_time(struct span a, struct span b)
 {
     if (a.n != b.n)
         return false;
-    volatile unsigned char diff = 0;
-    for (size_t i = 0; i < a.n; i++)
-        diff = (unsigned char)(diff | (a.p[i] ^ b.p[i]));
+    volatile uint64_t diff = 0; /* no early end, also none that the compiler thinks of */
+    size_t i = 0;
+    for (uint64_t x, y; a.n - i >= 8; i += 8) {
+        memcpy(&x, a.p + i, 8);
+        memcpy(&y, b.p + i, 8);
+        diff = diff | (x ^ y);
+    }
+    for (; i < a.n; i++)
+        diff = diff | (unsigned char)(a.p[i] ^ b.p[i]);
     return diff == 0;
 }

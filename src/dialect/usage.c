@@ -25,26 +25,42 @@ uint64_t usage_total(const struct usage *u)
 }
 
 /* UINT64_MAX means unknown, so an upstream that says it is not believed. */
-static void take(const struct json_doc *d, uint32_t obj, const char *name, uint64_t *io)
+static void take(const struct json_doc *d, uint32_t i, uint64_t *io)
 {
     uint64_t v;
-    if (json_u64(d, json_get(d, obj, name), &v) && v != UNKNOWN)
+    if (json_u64(d, i, &v) && v != UNKNOWN)
         *io = v;
 }
 
+static void take_details(const struct json_doc *d, uint32_t details, struct usage *io)
+{
+    take(d, json_get(d, details, "cached_tokens"), &io->cache_read);
+}
+
+/* One pass over the members; what comes last counts. */
 void usage_read(const struct json_doc *d, uint32_t usage, struct usage *io)
 {
+#define IS(literal) (n == sizeof(literal) - 1 && memcmp(p, literal, n) == 0)
     if (!json_is(d, usage, JSON_OBJECT))
         return;
-    take(d, usage, "prompt_tokens", &io->prompt);
-    take(d, usage, "input_tokens", &io->prompt);
-    take(d, usage, "completion_tokens", &io->completion);
-    take(d, usage, "output_tokens", &io->completion);
-    take(d, usage, "total_tokens", &io->total);
-    take(d, json_get(d, usage, "prompt_tokens_details"), "cached_tokens", &io->cache_read);
-    take(d, json_get(d, usage, "input_tokens_details"), "cached_tokens", &io->cache_read);
-    take(d, usage, "cache_read_input_tokens", &io->cache_read);
-    take(d, usage, "cache_creation_input_tokens", &io->cache_write);
+    for (uint32_t i = json_first(d, usage); i != JSON_NODE_NONE; i = json_next(d, usage, i)) {
+        struct span name = json_raw(d, i);
+        const char *p = name.p + 1;
+        size_t n = name.n - 2;
+        if (IS("prompt_tokens") || IS("input_tokens"))
+            take(d, i + 1, &io->prompt);
+        else if (IS("completion_tokens") || IS("output_tokens"))
+            take(d, i + 1, &io->completion);
+        else if (IS("total_tokens"))
+            take(d, i + 1, &io->total);
+        else if (IS("prompt_tokens_details") || IS("input_tokens_details"))
+            take_details(d, i + 1, io);
+        else if (IS("cache_read_input_tokens"))
+            take(d, i + 1, &io->cache_read);
+        else if (IS("cache_creation_input_tokens"))
+            take(d, i + 1, &io->cache_write);
+    }
+#undef IS
 }
 
 void usage_at_root(const struct json_doc *d, struct usage *io)

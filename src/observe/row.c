@@ -64,6 +64,16 @@ static char *put_escape(char *w, unsigned char c)
     }
 }
 
+/* Whether all of the eight bytes are plain. */
+static bool are_plain(uint64_t x)
+{
+    const uint64_t ones = 0x0101010101010101, tops = ones * 0x80;
+    uint64_t quote = x ^ ones * '"', backslash = x ^ ones * '\\';
+    /* A byte's top bit comes out set where it was below 0x20, zero after the xor, or had it set before; a
+     * borrow may add bytes behind one that counts already. */
+    return ((x | (x - ones * 0x20) | (quote - ones) | (backslash - ones)) & tops) == 0;
+}
+
 /* At most 6 bytes for each byte; what is not UTF-8 becomes U+FFFD. */
 static char *put_string(char *w, struct span s)
 {
@@ -71,6 +81,13 @@ static char *put_string(char *w, struct span s)
     size_t i = 0;
     *w++ = '"';
     while (i < s.n) {
+        uint64_t eight;
+        if (s.n - i >= 8 && (memcpy(&eight, p + i, 8), are_plain(eight))) {
+            memcpy(w, &eight, 8);
+            w += 8;
+            i += 8;
+            continue;
+        }
         if (LIKELY(is_plain(p[i]))) {
             *w++ = (char)p[i++];
             continue;
