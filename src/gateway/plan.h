@@ -138,7 +138,7 @@ bool plan_key_allows_provider(const struct plan_key *k, const struct plan_provid
 /* Route by exact public name, else "slug/model": then *ret_upstream_model is the part behind the slash. */
 struct plan_route *plan_find_route(const struct plan *p, struct span model, struct span *ret_upstream_model);
 
-/* Cost in the base currency; false when the model has no price. */
+/* Cost in the base currency; false when the model has no price. <prompt>: all of it, <cached> included. */
 bool plan_cost(const struct plan *p, const char *upstream_model, const char *public_model, uint64_t prompt,
                uint64_t cached, uint64_t completion, double *ret);
 

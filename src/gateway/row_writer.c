@@ -152,15 +152,29 @@ static void send_batch(struct row_writer *w)
     w->n_pending = 0;
 }
 
+/* The first <lines> of <s>. */
+static struct span first_lines(struct span s, size_t lines)
+{
+    const char *end = s.p;
+    while (lines-- > 0)
+        end = (const char *)memchr(end, '\n', s.n - (size_t)(end - s.p)) + 1;
+    return span_of(s.p, (size_t)(end - s.p));
+}
+
+/* What the queue has no room for is dropped, the latest first. */
 static void queue_batch(struct row_writer *w, size_t lines)
 {
-    if (w->n_pending + lines > w->sink.queue_capacity || !buf_add_span(&w->pending, buf_view(&w->text))) {
-        metric_add(metric_plain(M_LOGS_DROPPED), lines);
+    size_t room = w->sink.queue_capacity > w->n_pending ? w->sink.queue_capacity - w->n_pending : 0;
+    size_t kept = lines < room ? lines : room;
+    if (kept && !buf_add_span(&w->pending, first_lines(buf_view(&w->text), kept)))
+        kept = 0;
+    if (kept < lines)
+        metric_add(metric_plain(M_LOGS_DROPPED), lines - kept);
+    if (kept == 0)
         return;
-    }
     if (w->n_pending == 0)
         w->pending_since_ms = net_now_ms(&w->loop);
-    w->n_pending += lines;
+    w->n_pending += kept;
 }
 
 static void take_rows(struct row_writer *w)

@@ -77,8 +77,11 @@ static void write_row(struct request *r, uint64_t latency_us)
         row.pick_reason = span_str(pick_reason_name(pick_word(&r->pick)));
         double cost;
         const char *model = r->target->model ? r->target->model : "";
-        if (plan_cost(r->plan, model, r->route->model, row.prompt_tokens, row.cache_read_tokens,
-                      row.completion_tokens, &cost))
+        uint64_t prompt = row.prompt_tokens;
+        if (r->dialect_id == DIALECT_MESSAGES) /* what was cached stands beside the prompt, not in it */
+            prompt += row.cache_read_tokens + row.cache_write_tokens;
+        if (plan_cost(r->plan, model, r->route->model, prompt, row.cache_read_tokens, row.completion_tokens,
+                      &cost))
             row.cost_usd = cost;
     }
     if (r->variant)

@@ -323,8 +323,8 @@ class Gateway(Process):
         """The rows so far, as objects."""
         if not self.rows_path.exists():
             return []
-        text = self.rows_path.read_text()
-        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+        data = self.rows_path.read_bytes()
+        return [json.loads(line) for line in data[:data.rfind(b"\n") + 1].splitlines()]
 
     def wait_rows(self, n, deadline=DEADLINE):
         """Waits for n rows, and gives them."""
