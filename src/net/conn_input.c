@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Input of a connection that could not be used at once, and request bodies. The usual request comes in one
- * read, is parsed where it was read, and its body is copied once, into a buffer of its announced size.
+ * read, is parsed where it was read, and its body is copied once, into a buffer of its announced size. A
+ * large one is not copied: the connection keeps the read buffer it stands in.
  */
 #include <stdlib.h>
 
 #include "net/server_impl.h"
 
 enum {
-    ARENA_BODY_MAX = 4096,    /* smaller bodies stand behind their head */
+    ARENA_BODY_MAX = 4096, /* smaller bodies stand behind their head */
+    /* Larger ones stay where they were read when they came in one piece; copying a smaller one costs less
+       than another read buffer in the caches, and many small ones may be kept for long. */
+    KEEP_READ_MIN = 8192,
     BODY_AHEAD_BYTES = 65536, /* memory for what the client has announced and not sent */
 };
 
@@ -66,11 +70,13 @@ void conn_hold_free(struct conn *c)
 
 void conn_free_body(struct conn *c)
 {
-    if (!c->body_in_arena)
+    if (c->body_from == BODY_READ)
+        net_loop_give_back(c->s->loop, c->read_buf);
+    else if (c->body_from == BODY_KEPT)
         kept_put(&c->s->kept, c->body, c->body_cap);
-    c->body = NULL;
+    c->body = c->read_buf = NULL;
     c->body_n = c->body_cap = 0;
-    c->body_in_arena = false;
+    c->body_from = BODY_KEPT;
 }
 
 /* Room for <more> bytes and the NUL. An announced length is believed for small bodies; for larger ones memory
@@ -91,7 +97,7 @@ static bool grow_body(struct conn *c, size_t more)
     if (!c->body && c->head->body == HTTP_BODY_LENGTH && want <= ARENA_BODY_MAX) {
         c->body = arena_alloc(&c->arena, want);
         c->body_cap = want;
-        c->body_in_arena = true;
+        c->body_from = BODY_ARENA;
         return true;
     }
     size_t cap;
@@ -160,11 +166,26 @@ static bool begin_body(struct conn *c)
     return true;
 }
 
+/* A large body that came whole, with nothing behind it. */
+static bool keep_read(struct conn *c, struct span in)
+{
+    if (in.n < KEEP_READ_MIN || in.n != c->head->content_length || c->body_left != in.n)
+        return false;
+    c->read_buf = net_loop_keep_read(c->s->loop, in.p);
+    if (!c->read_buf)
+        return false;
+    c->body_from = BODY_READ;
+    c->body = (char *)in.p;
+    c->body_n = in.n;
+    c->body[in.n] = 0;
+    return true;
+}
+
 static bool feed_length(struct conn *c)
 {
     struct span in = conn_input(c);
     size_t n = in.n < c->body_left ? in.n : (size_t)c->body_left;
-    if (!add_body(c, in.p, n))
+    if (!keep_read(c, in) && !add_body(c, in.p, n))
         return no_memory(c);
     conn_consume(c, n);
     c->body_left -= n;

@@ -3,12 +3,13 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* One MiB of request memory stays warm per loop. */
-enum { KEEP_CHUNKS = 128 };
+/* One MiB of request memory stays warm per loop, and two of read buffers. */
+enum { KEEP_CHUNKS = 128, KEEP_BUFFERS = 32 };
 
 /* Moves all nodes of <from> to <to>, which is not initialised before. */
 static void list_take(struct list *from, struct list *to)
@@ -101,6 +102,10 @@ void net_loop_fini(struct net_loop *l)
     arena_pool_fini(&l->chunks);
     buf_fini(&l->cipher_out);
     MEM_FREE(l->read_buf);
+    for (char *next; l->spare; l->spare = next) {
+        memcpy(&next, l->spare, sizeof next);
+        free(l->spare);
+    }
     MEM_FREE(l->plain_buf);
     MEM_FREE(l->gather);
 }
@@ -114,6 +119,32 @@ uint64_t net_now_us(const struct net_loop *l)
 {
     (void)l;
     return clock_mono_us();
+}
+
+char *net_loop_keep_read(struct net_loop *l, const char *p)
+{
+    if ((uintptr_t)p - (uintptr_t)l->read_buf >= NET_READ_BYTES)
+        return NULL;
+    char *kept = l->read_buf, *next = l->spare;
+    if (next) {
+        memcpy(&l->spare, next, sizeof l->spare);
+        l->n_spare--;
+    } else {
+        next = mem_alloc(NET_READ_BYTES);
+    }
+    l->read_buf = next;
+    return kept;
+}
+
+void net_loop_give_back(struct net_loop *l, char *buf)
+{
+    if (l->n_spare == KEEP_BUFFERS) {
+        free(buf);
+        return;
+    }
+    memcpy(buf, &l->spare, sizeof l->spare);
+    l->spare = buf;
+    l->n_spare++;
 }
 
 void net_loop_post(struct net_loop *l, struct net_post *p)

@@ -21,7 +21,9 @@ struct net_loop {
     unsigned index; /* worker number, 0-based; other threads use numbers behind the workers' */
     struct arena_pool chunks;
     struct rng rng;
-    char *read_buf;  /* NET_READ_BYTES; contents live during one read callback */
+    char *read_buf; /* NET_READ_BYTES; contents live during one read callback, unless somebody keeps it */
+    char *spare;    /* read buffers that came back; each begins with the address of the next one */
+    unsigned n_spare;
     char *plain_buf; /* the same for decrypted bytes */
     uv_async_t wake;
     uv_mutex_t post_lock;
@@ -47,6 +49,12 @@ void net_loop_fini(struct net_loop *l);
 uint64_t net_now_ms(const struct net_loop *l);
 /* Reads the clock anew: for time to first token and the like. */
 uint64_t net_now_us(const struct net_loop *l);
+
+/* Keeps the read buffer that <p> points into beyond the read callback: the loop goes on with another one, and
+ * the caller gives this one back later. A read never fills it, so there is room for one byte behind what was
+ * read. NULL when <p> does not point into it (decrypted bytes, held ones). */
+char *net_loop_keep_read(struct net_loop *l, const char *p);
+void net_loop_give_back(struct net_loop *l, char *buf);
 
 /* A call that another thread asks this loop to make, or that its own thread puts off. The caller owns the
  * memory until <fn> has run. */

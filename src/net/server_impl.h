@@ -101,6 +101,12 @@ enum conn_state {
     CONN_DEAD
 };
 
+enum body_from {
+    BODY_KEPT,  /* a buffer of server->kept, or nothing yet */
+    BODY_ARENA, /* behind its head */
+    BODY_READ,  /* the loop's read buffer, which the connection keeps */
+};
+
 struct conn {
     unsigned magic;
     uint8_t state;
@@ -113,7 +119,8 @@ struct conn {
     bool broken;      /* nothing can be sent any more; DUE_NOW is set */
     bool reading;
     bool dirty; /* closing while the client may still be sending */
-    bool body_begun, body_in_arena;
+    bool body_begun;
+    uint8_t body_from; /* enum body_from */
     uint16_t depth;
     struct server *s;
     struct stream *st;
@@ -131,6 +138,7 @@ struct conn {
     size_t scanned; /* by the head parser */
 
     char *body;
+    char *read_buf; /* of the loop, where the body stands (BODY_READ) */
     size_t body_n, body_cap, body_max;
     uint64_t body_left;
     struct http_chunk chunk;

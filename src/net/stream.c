@@ -207,7 +207,7 @@ static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
     (void)hint;
     struct stream *s = h->data;
     buf->base = s->loop->read_buf;
-    buf->len = NET_READ_BYTES;
+    buf->len = NET_READ_BYTES - 1; /* one byte is left for whoever keeps the buffer */
 }
 
 /* A reset that came together with the last bytes looks like an end to libuv; the socket knows better. */

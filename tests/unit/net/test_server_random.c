@@ -195,6 +195,8 @@ static struct span next_text(struct world *w)
         SPAN("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
              "chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"),
         SPAN("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4096\r\n\r\n" HOSTILE_4K),
+        SPAN("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 16384\r\n\r\n" HOSTILE_4K HOSTILE_4K HOSTILE_4K
+                 HOSTILE_4K),
         SPAN("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n" HOSTILE_64K),
         SPAN("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"),
     };
