@@ -158,6 +158,9 @@ void relay_drained(struct request *r)
 
 void relay_end(struct request *r)
 {
+    /* Before the last byte: who sends the next request as soon as it has this reply must not find the target
+     * loaded with itself. */
+    target_lease_end(&r->lease);
     send_collected(r, true);
     r->upstream_complete = true;
     usage_feed_end(r);
