@@ -71,8 +71,12 @@ const char *live_reply_end(struct live_reply *r)
     bool was_open = sse_end(&r->sse, on_event, r);
     if (r->is_error)
         return "an error in the stream";
-    if (r->is_broken || r->sse.broken)
+    if (r->sse.broken)
+        return "an event that is too long";
+    if (was_open && !r->is_done)
+        return "the stream broke off";
+    if (r->is_broken)
         return "an event that cannot be read";
-    /* [DONE] says that the reply is whole; an engine that leaves it out must at least end its last event. */
-    return r->is_done ? NULL : was_open ? "the stream broke off" : "the stream ended without [DONE]";
+    /* An engine that leaves [DONE] out may have stopped anywhere. */
+    return r->is_done ? NULL : "the stream ended without [DONE]";
 }

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The offline replay over the conversation trace beside known figures, which come from another program with
+ * the same engine model; and that it repeats itself and recognises its own picks.
+ */
+#include "unit.h"
+
+#include <unistd.h>
+
+#include "offline.h"
+#include "record.h"
+#include "balance/balance.h"
+#include "rules.h"
+
+#define TRACE ROLTER_TEST_DATA "/mooncake_conversation_trace.jsonl.gz"
+
+struct scene {
+    struct options o;
+    struct trace t;
+    struct offline *f;
+};
+
+static void no_fault(void *arg, const char *text)
+{
+    fail_msg("%s", text);
+}
+
+static void scene_open(struct scene *s, const char *limit, const char *gateways)
+{
+    char error[OPTIONS_ERROR_BYTES];
+    const char *argv[] = {"rolter-replay", "offline", TRACE, "--limit", limit, "--gateways", gateways};
+    assert_int_equal(options_read(&s->o, 7, (char **)argv, error), OPTIONS_OK);
+    trace_init(&s->t, (uint32_t)s->o.block_tokens);
+    assert_true(trace_read_file(&s->t, s->o.trace, s->o.limit, no_fault, NULL));
+    s->f = offline_new(&s->o, &s->t);
+}
+
+static void scene_close(struct scene *s)
+{
+    offline_free(s->f);
+    trace_fini(&s->t);
+    options_fini(&s->o);
+}
+
+static struct offline_item item_named(const char *name)
+{
+    struct offline_item item;
+    unsigned n;
+    char unknown[64];
+    assert_true(offline_items(name, &item, &n, unknown, sizeof unknown));
+    assert_int_equal(n, 1);
+    return item;
+}
+
+static void run_named(struct scene *s, const char *name, uint32_t blocks, struct run *ret)
+{
+    struct offline_item item = item_named(name);
+    offline_run(s->f, &item, blocks, ret);
+}
+
+/* Percent of hits and mean time to first token in seconds, 8 replicas of 2,000 blocks. Tolerances: what
+ * chance does to these rules from seed to seed. A strategy of ours has no chance in it where the tolerance is
+ * small. */
+static void test_known_figures(void **state)
+{
+    static const struct {
+        const char *name;
+        double hits, hits_off, mean, mean_off, busiest, busiest_off;
+    } known[] = {
+        {"round_robin", 8.1, 0.06, 3.25, 0.01, 1.05, 0.006}, {"random", 7.7, 0.6, 4.67, 0.3, 1.03, 0.1},
+        {"least_load", 7.8, 0.5, 3.33, 0.25, 1.05, 0.05},    {"sglang", 25.5, 0.6, 2.76, 0.12, 1.03, 0.1},
+        {"lmetric", 21.2, 1.1, 1.50, 0.06, 1.14, 0.1},       {"llmd", 25.9, 0.6, 1.86, 0.08, 1.04, 0.05},
+    };
+    struct scene s;
+    struct run r;
+    scene_open(&s, "0", "1");
+    assert_int_equal(s.t.n, 12031);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        run_named(&s, known[i].name, 2000, &r);
+        print_message("%s: %.2f %% hits, %.3f s, busiest %.3f\n", known[i].name, 100 * r.hit_share,
+                      r.ttft_mean_ms / 1000, r.busiest);
+        assert_true(r.errors == 0 && r.ok == s.t.n);
+        assert_true(100 * r.hit_share > known[i].hits - known[i].hits_off);
+        assert_true(100 * r.hit_share < known[i].hits + known[i].hits_off);
+        assert_true(r.ttft_mean_ms / 1000 > known[i].mean - known[i].mean_off);
+        assert_true(r.ttft_mean_ms / 1000 < known[i].mean + known[i].mean_off);
+        assert_true(r.busiest > known[i].busiest - known[i].busiest_off);
+        assert_true(r.busiest < known[i].busiest + known[i].busiest_off);
+        run_fini(&r);
+    }
+    run_named(&s, "ceiling", 2000, &r);
+    assert_int_equal(r.hit, 54098411);
+    run_fini(&r);
+    run_named(&s, "pooled_lru", 2000, &r);
+    assert_true(100 * r.hit_share > 26.7 && 100 * r.hit_share < 26.9);
+    run_fini(&r);
+    scene_close(&s);
+}
+
+static void test_it_repeats_itself(void **state)
+{
+    struct scene s;
+    struct run a, b;
+    for (const char *const *gateways = (const char *const[]){"1", "3", NULL}; *gateways; gateways++) {
+        scene_open(&s, "1500", *gateways);
+        for (unsigned i = 0; offline_name(i); i++) {
+            run_named(&s, offline_name(i), 500, &a);
+            run_named(&s, offline_name(i), 500, &b);
+            assert_true(a.hit == b.hit);
+            for (size_t k = 0; a.rows && k < a.n; k++) {
+                assert_int_equal(a.rows[k].replica, b.rows[k].replica);
+                assert_true(a.rows[k].first_us == b.rows[k].first_us);
+            }
+            run_fini(&a);
+            run_fini(&b);
+        }
+        scene_close(&s);
+    }
+}
+
+/* Several gateways know less. */
+static void test_gateways(void **state)
+{
+    struct scene s;
+    struct run one, four;
+    scene_open(&s, "4000", "1");
+    run_named(&s, "sglang", 2000, &one);
+    scene_close(&s);
+    scene_open(&s, "4000", "4");
+    run_named(&s, "sglang", 2000, &four);
+    scene_close(&s);
+    assert_true(four.hit_share < 0.8 * one.hit_share);
+    run_fini(&one);
+    run_fini(&four);
+}
+
+/* Recordings */
+
+static void own_targets(struct options *o)
+{
+    char name[32];
+    for (unsigned i = 0; i < o->replicas; i++) {
+        struct target_option *t = &o->targets[o->n_targets++];
+        snprintf(name, sizeof name, "r%u", i);
+        t->name = strdup(name);
+        snprintf(name, sizeof name, "http://r%u", i);
+        t->api_base = strdup(name);
+        t->model = strdup("replay");
+    }
+}
+
+static void follow(struct scene *s, const char *name, const char *path, struct run *ret)
+{
+    char error[OPTIONS_ERROR_BYTES] = "";
+    struct offline_item item = item_named(name);
+    if (!offline_follow(s->f, &item, path, ret, error))
+        fail_msg("%s", error);
+}
+
+static void record(struct scene *s, const char *name, const char *path)
+{
+    struct run r;
+    FILE *f = fopen(path, "w");
+    run_named(s, name, 500, &r);
+    assert_true(record_write(f, &r));
+    fclose(f);
+    run_fini(&r);
+}
+
+static void test_follow(void **state)
+{
+    char path[] = "/tmp/rolter-record-XXXXXX";
+    close(mkstemp(path));
+    struct scene s;
+    struct run r;
+    scene_open(&s, "1000", "1");
+    own_targets(&s.o);
+    offline_free(s.f);
+    s.f = offline_new(&s.o, &s.t);
+    struct offline_item items[OFFLINE_ITEMS_MAX];
+    unsigned n;
+    char unknown[64];
+    assert_true(offline_items("ours", items, &n, unknown, sizeof unknown));
+    for (unsigned i = 0; i < n; i++) {
+        record(&s, items[i].name, path);
+        follow(&s, items[i].name, path, &r);
+        print_message("%s: %zu of %zu\n", items[i].name, r.agreed, r.compared);
+        assert_int_equal(r.compared, 1000);
+        assert_int_equal(r.agreed, 1000);
+        run_fini(&r);
+    }
+    /* Another strategy's recording is told apart. */
+    record(&s, "consistent_hash", path);
+    follow(&s, "least_load", path, &r);
+    assert_true(r.agreed < 300);
+    assert_int_equal(r.errors, r.compared - r.agreed);
+    run_fini(&r);
+    scene_close(&s);
+    unlink(path);
+}
+
+static void test_bad_recordings(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"{}\n", ":1: no recording: request, at_us and end_us are whole numbers"},
+        {"{\"request\":5,\"at_us\":1,\"end_us\":2}\n", ":1: the trace has no such request"},
+        {"{\"request\":0,\"at_us\":1,\"end_us\":2}\n{\"request\":0,\"at_us\":1,\"end_us\":2}\n",
+         ":2: this request is there twice"},
+        {"{\"request\":0,\"at_us\":1,\"end_us\":2,\"target\":\"x\"}\n", ":1: the target is none of --target"},
+        {"{\"request\":0,\"at_us\":3,\"end_us\":2}\n", ":1: it ends before it begins"},
+        {"\n", ":1: "},
+    };
+    char path[] = "/tmp/rolter-record-XXXXXX";
+    close(mkstemp(path));
+    const char *const names[] = {"a"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct recorded rows[2] = {0};
+        char error[256] = "";
+        FILE *f = fopen(path, "w");
+        fputs(cases[i].text, f);
+        fclose(f);
+        assert_false(record_read(path, 2, names, 1, rows, error, sizeof error));
+        assert_non_null(strstr(error, cases[i].error));
+    }
+    unlink(path);
+}
+
+static void test_names(void **state)
+{
+    struct offline_item items[OFFLINE_ITEMS_MAX];
+    unsigned n;
+    char unknown[64] = "";
+    assert_true(offline_items("all", items, &n, unknown, sizeof unknown));
+    assert_int_equal(n, STRATEGY_COUNT + RULE_COUNT + 2);
+    assert_true(offline_items("least_load,ceiling,llmd", items, &n, unknown, sizeof unknown));
+    assert_int_equal(n, 3);
+    assert_string_equal(items[0].name, "least_load");
+    assert_int_equal(items[1].kind, RUN_BOUND);
+    assert_int_equal(items[2].kind, RUN_RULE);
+    assert_false(offline_items("least_load,best", items, &n, unknown, sizeof unknown));
+    assert_string_equal(unknown, "best");
+    assert_false(offline_items("", items, &n, unknown, sizeof unknown));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_figures),  cmocka_unit_test(test_it_repeats_itself),
+        cmocka_unit_test(test_gateways),       cmocka_unit_test(test_follow),
+        cmocka_unit_test(test_bad_recordings), cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
