@@ -38,8 +38,7 @@ static void begin(struct rig *g, size_t i, const struct recorded *was, struct ru
         r->agreed++;
     } else {
         r->rows[i].error = "another target";
-        rig_pick_forced(g, 0, i, (unsigned)was->target, now_ms);
-        p.index = was->target;
+        rig_pick_instead(g, 0, i, &p, (unsigned)was->target, now_ms);
     }
     rig_charge(g, i, &p, now_ms);
 }

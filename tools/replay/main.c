@@ -103,15 +103,19 @@ static int run_offline(const struct options *o, const struct trace *t)
     struct run *runs = mem_array(total, sizeof *runs);
     struct report r = {.o = o, .trace = t, .runs = runs};
     int code = EXIT_SUCCESS;
-    for (; r.n < total && code == EXIT_SUCCESS; r.n++) {
-        const struct offline_item *item = &items[r.n % n_items];
+    for (unsigned i = 0; i < total && code == EXIT_SUCCESS; i++) {
+        const struct offline_item *item = &items[i % n_items];
+        if (i >= n_items && offline_is_endless(item))
+            continue; /* the same for all sizes */
         if (progress_is_due(&p, clock_mono_ms())) {
-            snprintf(text, sizeof text, "run %u of %u: %s", r.n + 1, total, item->name);
+            snprintf(text, sizeof text, "run %u of %u: %s", i + 1, total, item->name);
             progress_show(&p, clock_mono_ms(), text);
         }
         if (!o->follow)
-            offline_run(f, item, (uint32_t)o->blocks[r.n / n_items], &runs[r.n]);
-        else if (!offline_follow(f, item, o->follow, &runs[r.n], text))
+            offline_run(f, item, (uint32_t)o->blocks[i / n_items], &runs[r.n++]);
+        else if (offline_follow(f, item, o->follow, &runs[r.n], text))
+            r.n++;
+        else
             code = complain(text);
     }
     progress_end(&p);

@@ -14,9 +14,6 @@ struct offline *offline_new(const struct options *o, const struct trace *t)
     f->o = o;
     f->trace = t;
     f->text = (struct prompt_text){t, (uint32_t)o->scale};
-    f->digests = mem_array(t->n + 1, sizeof *f->digests);
-    for (size_t i = 0; i < t->n; i++)
-        f->digests[i] = prompt_turn_digest(&f->text, &t->requests[i]);
     f->n_targets = (unsigned)o->replicas;
     for (unsigned i = 0; i < f->n_targets; i++) {
         const struct target_option *own = i < o->n_targets ? &o->targets[i] : NULL;
@@ -36,15 +33,33 @@ void offline_free(struct offline *f)
     free(f);
 }
 
-struct rig *offline_rig(const struct offline *f, int strategy)
+/* All of the text, once for all runs. */
+static const uint64_t *digests(struct offline *f)
 {
+    if (f->digests)
+        return f->digests;
+    f->digests = mem_array(f->trace->n + 1, sizeof *f->digests);
+    for (size_t i = 0; i < f->trace->n; i++)
+        f->digests[i] = prompt_turn_digest(&f->text, &f->trace->requests[i]);
+    return f->digests;
+}
+
+struct rig *offline_rig(struct offline *f, int strategy)
+{
+    struct strategy_settings settings = STRATEGY_SETTINGS_DEFAULT;
+    bool reads = strategy_reads_prompt((enum strategy_id)strategy);
+    settings.threshold = f->o->threshold;
+    settings.balance_abs = (unsigned)f->o->balance_abs;
+    settings.balance_rel = f->o->balance_rel;
     return rig_new(&(struct rig_options){.strategy = (enum strategy_id)strategy,
                                          .targets = f->targets,
                                          .n_targets = f->n_targets,
                                          .gateways = (unsigned)f->o->gateways,
                                          .seed = f->o->seed,
                                          .text = &f->text,
-                                         .digests = f->digests});
+
+                                         .digests = reads ? digests(f) : NULL,
+                                         .settings = settings});
 }
 
 void offline_start_run(const struct offline *f, struct run *r)
@@ -200,10 +215,15 @@ static void drive(struct offline *f, const struct offline_item *item, uint32_t b
     free(d.histories);
 }
 
+bool offline_is_endless(const struct offline_item *item)
+{
+    return item->kind == RUN_BOUND && item->id == BOUND_CEILING;
+}
+
 void offline_run(struct offline *f, const struct offline_item *item, uint32_t blocks, struct run *ret)
 {
     uint64_t begun = clock_mono_us();
-    bool is_ceiling = item->kind == RUN_BOUND && item->id == BOUND_CEILING;
+    bool is_ceiling = offline_is_endless(item);
     run_init(ret, item->name, item->kind, is_ceiling ? 0 : blocks);
     if (item->kind == RUN_BOUND) {
         ret->hit = rule_pooled_hits(f->trace, is_ceiling ? UINT64_MAX : (uint64_t)blocks * f->n_targets);

@@ -28,6 +28,8 @@ bool offline_items(const char *list, struct offline_item *ret, unsigned *ret_n, 
 /* Every name, ours first; for help and errors. NULL behind the last. */
 const char *offline_name(unsigned i);
 
+/* Whether the size of the caches does not matter to it. */
+bool offline_is_endless(const struct offline_item *item);
 /* One run, summarized. */
 void offline_run(struct offline *f, const struct offline_item *item, uint32_t blocks, struct run *ret);
 

@@ -27,6 +27,8 @@ struct options {
     uint64_t blocks[OPTIONS_LIST_MAX];
     unsigned n_blocks;
     double prefill_tps, decode_ms;
+    double threshold, balance_rel; /* of cache_aware */
+    uint64_t balance_abs;
     struct target_option targets[OPTIONS_LIST_MAX];
     unsigned n_targets;
     /* live */

@@ -116,6 +116,9 @@ static void json_settings(struct json_out *o, const struct options *s)
         json_out_member_u64(o, "gateways", s->gateways);
         json_out_member_double(o, "prefill_tps", s->prefill_tps);
         json_out_member_double(o, "decode_ms", s->decode_ms);
+        json_out_member_double(o, "threshold", s->threshold);
+        json_out_member_u64(o, "balance_abs", s->balance_abs);
+        json_out_member_double(o, "balance_rel", s->balance_rel);
         json_out_member_u64(o, "seed", s->seed);
         json_out_member_str(o, "follow", s->follow);
     }

@@ -33,7 +33,7 @@ struct rig *rig_new(const struct rig_options *o)
     }
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
-        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, NULL, NULL);
+        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, &o->settings, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
     rng_seed(&g->rng, o->seed);
@@ -57,12 +57,12 @@ void rig_free(struct rig *g)
 static void fill_context(struct rig *g, size_t i, uint64_t now_ms, struct pick_context *c)
 {
     const struct trace_request *r = &g->o.text->trace->requests[i];
-    size_t n = prompt_turn_write(g->o.text, r, g->text, PROMPT_TEXT_MAX);
-    *c = (struct pick_context){.prompt = span_of(g->text, n),
-                               .prompt_len = prompt_turn_bytes(g->o.text, r),
-                               .prompt_digest = g->o.digests[i],
-                               .now_ms = now_ms,
-                               .rng = &g->rng};
+    *c = (struct pick_context){.now_ms = now_ms, .rng = &g->rng};
+    if (strategy_reads_prompt(g->o.strategy)) {
+        c->prompt = span_of(g->text, prompt_turn_write(g->o.text, r, g->text, PROMPT_TEXT_MAX));
+        c->prompt_len = prompt_turn_bytes(g->o.text, r);
+        c->prompt_digest = g->o.digests[i];
+    }
     target_set_init(&c->allowed, g->o.n_targets, NULL);
     target_set_init(&c->eligible, g->o.n_targets, NULL);
 }
@@ -84,12 +84,14 @@ struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms)
     return pick(g, gateway, &c);
 }
 
-void rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, uint64_t now_ms)
+void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io, unsigned target,
+                      uint64_t now_ms)
 {
+    balance_withdraw(g->balancers[gateway], &io->receipt);
     struct pick_context c;
     fill_context(g, i, now_ms, &c);
     target_set_add(&c.allowed, target);
-    pick(g, gateway, &c);
+    *io = pick(g, gateway, &c);
 }
 
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms)

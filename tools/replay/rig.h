@@ -15,13 +15,14 @@ struct rig;
 
 struct rig_options {
     enum strategy_id strategy;
+    struct strategy_settings settings;
     const struct rig_target {
         const char *name, *api_base, *model;
     } * targets;
     unsigned n_targets, gateways;
     uint64_t seed;
     const struct prompt_text *text;
-    const uint64_t *digests; /* of each request's turn */
+    const uint64_t *digests; /* of each request's turn; NULL when the strategy does not read prompts */
 };
 
 struct rig *rig_new(const struct rig_options *o);
@@ -29,8 +30,10 @@ struct rig *rig_new(const struct rig_options *o);
 void rig_free(struct rig *g);
 /* Where this gateway sends request <i>. Not charged yet. */
 struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms);
-/* The same when it must be <target>: the strategy learns that, as in a retry with one target left. */
-void rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, uint64_t now_ms);
+/* It goes to <target> all the same: the pick is taken back and made again with that target alone, so that the
+ * strategy learns where the request went. */
+void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io, unsigned target,
+                      uint64_t now_ms);
 /* Its lease, from the pick to the end. */
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms);
 void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms);
