@@ -10,6 +10,7 @@ static const struct strategy *const strategies[STRATEGY_COUNT] = {
     [STRATEGY_ROUND_ROBIN] = &strategy_round_robin, [STRATEGY_RANDOM] = &strategy_random,
     [STRATEGY_WEIGHTED] = &strategy_weighted,       [STRATEGY_POWER_OF_TWO] = &strategy_two_choices,
     [STRATEGY_LEAST_LOAD] = &strategy_least_load,   [STRATEGY_CONSISTENT_HASH] = &strategy_hash_ring,
+    [STRATEGY_CACHE_AWARE] = &strategy_cache_aware,
 };
 
 const char *strategy_name(enum strategy_id id)
@@ -46,6 +47,8 @@ const char *pick_reason_name(enum pick_reason r)
         [PICK_TWO_CHOICES] = "two_choices",
         [PICK_HASH] = "hash",
         [PICK_HASH_NEXT] = "hash_next",
+        [PICK_AFFINITY] = "affinity",
+        [PICK_GUARD] = "guard",
         [PICK_FAIL_OPEN] = "fail_open",
     };
     CHECK((unsigned)r < PICK_REASON_COUNT);
@@ -232,6 +235,15 @@ struct pick balance_pick(struct balancer *b, const struct pick_context *c)
     p.index = choice.index;
     p.reason = choice.reason;
     return p;
+}
+
+bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret)
+{
+    CHECK(i < b->n);
+    if (!b->strategy->prefix_stats)
+        return false;
+    b->strategy->prefix_stats(b, i, ret);
+    return true;
 }
 
 void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt)

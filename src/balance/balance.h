@@ -27,6 +27,7 @@ enum strategy_id {
     STRATEGY_POWER_OF_TWO,
     STRATEGY_LEAST_LOAD,
     STRATEGY_CONSISTENT_HASH,
+    STRATEGY_CACHE_AWARE,
     STRATEGY_COUNT
 };
 
@@ -110,6 +111,8 @@ enum pick_reason {
     PICK_TWO_CHOICES,
     PICK_HASH,      /* owner on the ring */
     PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
+    PICK_AFFINITY,  /* it has served enough of the prompt before */
+    PICK_GUARD,     /* another has, but is overloaded: the least loaded one */
     PICK_FAIL_OPEN, /* none was eligible; the strategy chose among all that are left. Rows say so; struct pick
                        does not, it has a flag of its own. */
     PICK_REASON_COUNT
@@ -151,11 +154,16 @@ static inline enum pick_reason pick_word(const struct pick *p)
     return p->fail_open ? PICK_FAIL_OPEN : p->reason;
 }
 
+/* Strategies that keep what their targets have served record the prompt for the chosen one at once (A14), so
+ * that a burst of siblings sees it. */
 struct pick balance_pick(struct balancer *b, const struct pick_context *c);
 
 /* The attempt failed before its reply began (A14, R23): what this pick recorded is taken back, what was known
  * before it stays. At most once per receipt; from any thread. */
 void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt);
+
+/* What is kept of prompts served by target <i>; false when the strategy keeps none. */
+bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret);
 
 /* Appends <why> in words, "share=0.83 load=2 least=1 guard=ok runner_up=b/model", or nothing. */
 void balance_explain(const struct balancer *b, const struct pick *p, struct buf *out);

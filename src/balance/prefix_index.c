@@ -24,7 +24,8 @@ struct prefix_index {
     atomic_uint refs;
     _Atomic uint64_t max_nodes, max_bytes;
     struct tree tree;
-    _Atomic uint32_t slot_lane[PREFIX_SLOTS_MAX]; /* NO_LANE: the slot is free */
+    _Atomic uint32_t slot_lane[PREFIX_SLOTS_MAX];       /* NO_LANE: the slot is free */
+    _Atomic uint64_t slot_generation[PREFIX_SLOTS_MAX]; /* + 1; 0: not told yet */
     struct slot slots[PREFIX_SLOTS_MAX];
     pthread_mutex_t lock; /* slots' owners, and which lane is whose; before any lane's lock */
     uint64_t puts;
@@ -220,6 +221,7 @@ uint32_t prefix_slot_get(struct prefix_index *ix, uint64_t identity)
             if (vacant == PREFIX_NO_SLOT)
                 slot_empty(ix, found);
             ix->slots[found].identity = identity;
+            SET_RELAXED(ix->slot_generation[found], 0);
             STORE(ix->slot_lane[found], lane_take(ix, 0)->id);
         }
     }
@@ -261,16 +263,33 @@ static struct lane *lane_of_slot(const struct prefix_index *ix, uint32_t slot)
     return id == NO_LANE ? NULL : lane_of(ix, id);
 }
 
+/* ix->lock is held. */
+static void slot_reset(struct prefix_index *ix, uint32_t slot)
+{
+    struct lane *l = lane_of_slot(ix, slot);
+    if (!l)
+        return;
+    STORE(ix->slot_lane[slot], lane_take(ix, RELAXED(l->evictions))->id);
+    lane_begin_dying(ix, l);
+}
+
 void prefix_reset(struct prefix_index *ix, uint32_t slot)
 {
     MAGIC_CHECK(ix, INDEX_MAGIC);
     pthread_mutex_lock(&ix->lock);
-    struct lane *l = lane_of_slot(ix, slot);
-    if (l) {
-        uint64_t evictions = RELAXED(l->evictions);
-        STORE(ix->slot_lane[slot], lane_take(ix, evictions)->id);
-        lane_begin_dying(ix, l);
-    }
+    slot_reset(ix, slot);
+    pthread_mutex_unlock(&ix->lock);
+}
+
+void prefix_slot_generation(struct prefix_index *ix, uint32_t slot, unsigned generation)
+{
+    if (slot == PREFIX_NO_SLOT || RELAXED(ix->slot_generation[slot]) == (uint64_t)generation + 1)
+        return;
+    pthread_mutex_lock(&ix->lock);
+    uint64_t before = RELAXED(ix->slot_generation[slot]);
+    if (before != 0 && before != (uint64_t)generation + 1)
+        slot_reset(ix, slot);
+    SET_RELAXED(ix->slot_generation[slot], (uint64_t)generation + 1);
     pthread_mutex_unlock(&ix->lock);
 }
 

@@ -92,6 +92,9 @@ void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt);
 /* The slot's target has lost its cache: nothing matches from now on, the warmth is 0 (A18). O(1); the memory
  * comes back in small pieces with the recordings that follow, or by prefix_tidy. */
 void prefix_reset(struct prefix_index *ix, uint32_t slot);
+/* The target's generation, told before a match: when it is another than the last time, the slot is reset. The
+ * first one that a slot is told counts as known. One atomic read when nothing has changed. */
+void prefix_slot_generation(struct prefix_index *ix, uint32_t slot, unsigned generation);
 /* Empties up to <prompts> prompts of slots that were reset or given up; true when there are no more. */
 bool prefix_tidy(struct prefix_index *ix, size_t prompts);
 

@@ -35,9 +35,15 @@ enum step walk_step(struct walk *w, struct span prompt)
     w->kid = kid;
     if (!kid)
         return STEP_NO_KID;
-    const struct text *t = w->text = LOAD(kid->text);
     /* The node's line is there; while the text comes, let the table of its children come, too. */
     __builtin_prefetch(RELAXED(kid->kids));
+    if (kid->end == w->pos + 1) {
+        /* One byte, by which it was found: no need to fetch the text. Many nodes near the root are such. */
+        w->text = NULL;
+        w->common = 1;
+        return STEP_THROUGH;
+    }
+    const struct text *t = w->text = LOAD(kid->text);
     if (t->start > w->pos)
         return STEP_OVERTAKEN;
     const char *bytes = t->bytes + (w->pos - t->start);

@@ -181,7 +181,7 @@ static bool join(struct insertion *i)
     bool can = !RELAXED(kid->dead) && RELAXED(kid->parent) == i->w.node;
     if (can) {
         node_hold(i->lane, kid, i->lane->id);
-        lane_count(i->lane, 1, (int64_t)node_charge(i->lane->id) + RELAXED(kid->text)->len);
+        lane_count(i->lane, 1, (int64_t)node_charge(i->lane->id) + kid->end - i->w.node->end);
         i->joined = true;
     }
     unlock(kid);
@@ -323,13 +323,12 @@ static enum release release(struct lane *lane, struct prefix_node *parent, struc
 {
     if (is_needed(n, lane->id))
         return RELEASE_KEPT;
-    const struct text *text = RELAXED(n->text);
     node_unhold(n, lane->id);
-    lane_count(lane, -1, -(int64_t)(node_charge(lane->id) + text->len));
+    lane_count(lane, -1, -(int64_t)(node_charge(lane->id) + n->end - parent->end));
     if (node_is_held(n))
         return RELEASE_LEFT;
     CHECK(kids_count(RELAXED(n->kids)) == 0 && RELAXED(n->n_terms) == 0);
-    kids_drop(lane, parent, (uint8_t)text->bytes[0]);
+    kids_drop(lane, parent, (uint8_t)RELAXED(n->text)->bytes[0]);
     SET_RELAXED(n->dead, true);
     return RELEASE_GONE;
 }

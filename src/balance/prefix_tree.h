@@ -126,8 +126,8 @@ struct walk {
     uint32_t pos;
     /* What the last step saw: */
     struct prefix_node *kid;
-    struct text *text;
-    uint32_t common; /* bytes of the child's text, from <pos>, that the prompt has */
+    struct text *text; /* NULL: not needed */
+    uint32_t common;   /* bytes of the child's text, from <pos>, that the prompt has */
 };
 enum step {
     STEP_NO_KID,

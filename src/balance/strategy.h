@@ -68,10 +68,12 @@ struct strategy {
     void (*only)(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p);
     /* May be NULL, when nothing is ever recorded. */
     void (*withdraw)(struct balancer *b, const struct pick_receipt *receipt);
+    /* May be NULL, when no prompts are kept. */
+    void (*prefix_stats)(const struct balancer *b, unsigned i, struct prefix_stats *ret);
 };
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
-    strategy_least_load, strategy_hash_ring;
+    strategy_least_load, strategy_hash_ring, strategy_cache_aware;
 
 static inline bool candidates_has(const struct candidates *s, unsigned i)
 {

@@ -127,6 +127,26 @@ static const struct section param_policy_section =
     SECTION("routes.param_policy", param_policy_keys,
             "Which of `params` a caller's body may override; a denied value loses.");
 
+static const struct key_spec affinity_keys[] = {
+    KEY("threshold", KEY_FLOAT, struct strategy_settings, threshold, .preset = "0.5", .max = 1,
+        .doc = "Least share of the prompt that pins it."),
+    KEY("balance_abs", KEY_UINT, struct strategy_settings, balance_abs, .preset = "2", .unit = "requests",
+        .doc = "Load guard, absolute lead."),
+    KEY("balance_rel", KEY_FLOAT, struct strategy_settings, balance_rel, .preset = "1.5", .min = 1,
+        .max = 1e9, .doc = "Load guard, relative lead."),
+    KEY("max_nodes", KEY_UINT, struct strategy_settings, limits.max_nodes, .preset = "1000000", .min = 1,
+        .doc = "Nodes of a target's index at most."),
+    KEY("max_bytes", KEY_UINT, struct strategy_settings, limits.max_bytes, .preset = "268435456", .min = 1,
+        .unit = "bytes", .doc = "Memory of a target's index at most; less than 4096 counts as that."),
+    LATER("include_tools", KEY_BOOL, .preset = "false", .doc = "Puts the tools before the turns."),
+    LATER("miss_weight", KEY_FLOAT, .preset = "3.0", .max = 1e9,
+          .doc = "Cost of a token that is not cached."),
+    LATER("home_bonus", KEY_FLOAT, .preset = "0.0", .max = 1,
+          .doc = "Share that a prompt's owner counts as holding."),
+};
+static const struct section affinity_section =
+    SECTION("routes.affinity", affinity_keys, "KV-cache affinity of a route (`cache_aware`).");
+
 static const char *const tokenize_words[] = {"header", "engine", NULL};
 static const struct key_spec routes_keys[] = {
     KEY("model", KEY_STRING, struct route_settings, model, .flags = KEYF_REQUIRED,
@@ -141,7 +161,7 @@ static const struct key_spec routes_keys[] = {
         .doc = "Body members set where absent."),
     KEY_SUB("param_policy", struct route_settings, param_policy, &param_policy_section,
             .doc = "Who wins over `params`."),
-    LATER("affinity", KEY_TABLE, .section = &schema_affinity, .doc = "KV-cache affinity."),
+    KEY_SUB("affinity", struct route_settings, affinity, &affinity_section, .doc = "KV-cache affinity."),
     LATER("cache", KEY_TABLE, .section = &schema_route_cache, .doc = "Response cache of the route."),
     LATER("tokenize", KEY_ENUM, .preset = "\"header\"", .words = tokenize_words,
           .doc = "Where `precise_cache_aware` gets token ids from."),

@@ -60,24 +60,6 @@ static const struct key_spec route_cache_keys[] = {
 const struct section schema_route_cache =
     SECTION("routes.cache", route_cache_keys, "Response cache of a route.");
 
-static const struct key_spec affinity_keys[] = {
-    LATER("threshold", KEY_FLOAT, .preset = "0.5", .max = 1,
-          .doc = "Least share of the prompt that pins it."),
-    LATER("balance_abs", KEY_UINT, .preset = "2", .unit = "requests", .doc = "Load guard, absolute lead."),
-    LATER("balance_rel", KEY_FLOAT, .preset = "1.5", .min = 1, .max = 1e9,
-          .doc = "Load guard, relative lead."),
-    LATER("max_nodes", KEY_UINT, .preset = "1000000", .min = 1, .doc = "Nodes of a target's index at most."),
-    LATER("max_bytes", KEY_UINT, .preset = "268435456", .min = 1, .unit = "bytes",
-          .doc = "Memory of a target's index at most."),
-    LATER("include_tools", KEY_BOOL, .preset = "false", .doc = "Puts the tools before the turns."),
-    LATER("miss_weight", KEY_FLOAT, .preset = "3.0", .max = 1e9,
-          .doc = "Cost of a token that is not cached."),
-    LATER("home_bonus", KEY_FLOAT, .preset = "0.0", .max = 1,
-          .doc = "Share that a prompt's owner counts as holding."),
-};
-const struct section schema_affinity =
-    SECTION("routes.affinity", affinity_keys, "KV-cache affinity of a route.");
-
 static const char *const budget_scope_words[] = {"key",     "route",         "org",      "team",
                                                  "project", "business_unit", "customer", NULL};
 static const char *const period_words[] = {"monthly", "daily", "total", NULL};

@@ -27,8 +27,8 @@ static struct plan_provider *provider_named(struct plan *p, const char *name)
 }
 
 void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
-                    const struct target_settings *targets, unsigned n, const char *public_model,
-                    const struct plan_pool *previous)
+                    const struct strategy_settings *settings, const struct target_settings *targets,
+                    unsigned n, const char *public_model, const struct plan_pool *previous)
 {
     pool->n = n;
     pool->targets = mem_array(n, sizeof *pool->targets);
@@ -46,7 +46,7 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         members[i] =
             (struct pool_target){.target = t->state, .weight = targets[i].weight ? targets[i].weight : 1};
     }
-    pool->balancer = balancer_new(strategy, members, n, NULL, previous ? previous->balancer : NULL);
+    pool->balancer = balancer_new(strategy, members, n, settings, previous ? previous->balancer : NULL);
     free(members);
 }
 
@@ -145,7 +145,7 @@ static void build_route(struct plan *p, struct plan_route *r, const struct route
     }
     build_metrics(r);
     if (s->n_variants == 0) {
-        plan_pool_init(p, &r->pool, s->strategy, s->targets, s->n_targets, s->model,
+        plan_pool_init(p, &r->pool, s->strategy, &s->affinity, s->targets, s->n_targets, s->model,
                        previous ? &previous->pool : NULL);
         return;
     }
@@ -158,7 +158,7 @@ static void build_route(struct plan *p, struct plan_route *r, const struct route
         v->weight = vs->weight ? vs->weight : 1;
         v->params = merge_params(&p->settings->arena, s->params, vs->params);
         v->m_requests = metric_series(M_VARIANT_REQUESTS, s->model, vs->name, NULL);
-        plan_pool_init(p, &v->pool, s->strategy, vs->targets, vs->n_targets, s->model,
+        plan_pool_init(p, &v->pool, s->strategy, &s->affinity, vs->targets, vs->n_targets, s->model,
                        previous_variant(previous, vs->name));
     }
     build_variant_order(r);
@@ -172,7 +172,7 @@ static void build_direct(struct plan *p, struct plan_route *r, struct plan_provi
     atomic_init(&r->state->refs, 1);
     build_metrics(r);
     struct target_settings t = {.provider = pp->settings->name, .weight = 1};
-    plan_pool_init(p, &r->pool, STRATEGY_ROUND_ROBIN, &t, 1, NULL, NULL);
+    plan_pool_init(p, &r->pool, STRATEGY_ROUND_ROBIN, NULL, &t, 1, NULL, NULL);
     pp->direct = &r->pool;
 }
 

@@ -167,6 +167,7 @@ struct route_settings {
     const char *model;
     const char *strategy_text;
     enum strategy_id strategy;
+    struct strategy_settings affinity;
     struct target_settings *targets;
     unsigned n_targets;
     struct variant_settings *variants;

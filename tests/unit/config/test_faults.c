@@ -65,7 +65,7 @@ static void every_fault_in_one_run(void **state)
           "t:3:1: error: server.hsot: unknown key; did you mean \"host\"?\n"
           "t:6:12: error: routes.strategy: \"fastest\" is not available in this version; there are "
           "round_robin, "
-          "random, weighted, power_of_two, least_load, consistent_hash\n"
+          "random, weighted, power_of_two, least_load, consistent_hash, cache_aware\n"
           "t:8:30: error: routes.targets.weight: 0 is out of range (1 to 1000000)\n"
           "t:9:16: error: routes.targets.provider: there is no provider \"q\"\n"
           "t:11:2: warning: realtime: has no effect here. There is no such endpoint.\n"
