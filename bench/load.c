@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Closed-loop load on one loopback port: N connections, each sends the same request again and again and reads the
- * whole reply (Content-Length or chunked). Prints one JSON line: requests, events (SSE data lines), errors, and
- * percentiles of the time to the first byte of the reply's body and of the gap between events, in microseconds.
+ * Closed-loop load on one loopback port: N connections, each sends the same request again and again and reads
+ * the whole reply (Content-Length or chunked). Prints one JSON line: requests, events (SSE data lines),
+ * errors, and percentiles of the time to the first byte of the reply's body and of the gap between events, in
+ * microseconds.
  *
  * usage: bench-load PORT CONNECTIONS SECONDS REQUEST_FILE [--hold]
- *   REQUEST_FILE holds the whole request, head and body. --hold: open the connections, send one request each, print
- *   "open N" when the first body byte of each has come, and read on until the standard input ends.
+ *   REQUEST_FILE holds the whole request, head and body. --hold: open the connections, send one request each,
+ * print "open N" when the first body byte of each has come, and read on until the standard input ends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +29,7 @@ struct conn {
     int fd;
     uint64_t sent_us, last_us;
     bool in_body, chunked, counted;
-    size_t left;          /* of a Content-Length body */
+    size_t left; /* of a Content-Length body */
     char head[4096];
     size_t n_head;
     char tail[8]; /* last bytes seen, for the end of a chunked body */
@@ -180,10 +181,12 @@ static void report(double seconds)
 {
     qsort(first_byte.v, first_byte.n, sizeof *first_byte.v, by_value);
     qsort(gap.v, gap.n, sizeof *gap.v, by_value);
-    printf("{\"seconds\":%.3f,\"requests\":%llu,\"events\":%llu,\"errors\":%llu,\"first_byte_us\":{\"p50\":%u,\"p99\":%u},"
+    printf("{\"seconds\":%.3f,\"requests\":%llu,\"events\":%llu,\"errors\":%llu,\"first_byte_us\":{\"p50\":%"
+           "u,\"p99\":%u},"
            "\"gap_us\":{\"p50\":%u,\"p99\":%u}}\n",
            seconds, (unsigned long long)requests, (unsigned long long)events, (unsigned long long)errors,
-           quantile(&first_byte, 0.5), quantile(&first_byte, 0.99), quantile(&gap, 0.5), quantile(&gap, 0.99));
+           quantile(&first_byte, 0.5), quantile(&first_byte, 0.99), quantile(&gap, 0.5),
+           quantile(&gap, 0.99));
 }
 
 static bool input_ended(void)

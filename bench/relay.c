@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The floor for comparisons: a two-way relay that parses nothing. One client connection, one upstream connection,
- * bytes copied both ways; two reads and two writes a request. One thread, epoll.
+ * The floor for comparisons: a two-way relay that parses nothing. One client connection, one upstream
+ * connection, bytes copied both ways; two reads and two writes a request. One thread, epoll.
  *
  * usage: bench-relay LISTEN_PORT UPSTREAM_PORT     (loopback; port 0 = chosen; prints "listening on PORT")
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers and times as text, without locale and without allocation. Each writes at most its *_MAX bytes to <out>,
- * adds no NUL, and returns how many it wrote.
+ * Numbers and times as text, without locale and without allocation. Each writes at most its *_MAX bytes to
+ * <out>, adds no NUL, and returns how many it wrote.
  */
 #ifndef ROLTER_BASE_FMT_H
 #define ROLTER_BASE_FMT_H

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-
 uint64_t hash_bytes(const void *p, size_t n);
 uint64_t hash_bytes_seed(const void *p, size_t n, uint64_t seed);
 /* Mixes two hashes; not symmetric. */

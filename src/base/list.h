@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Intrusive doubly linked ring. A head is an empty node that points to itself; a node that is in no list points
- * to itself as well, so list_remove may be called twice. O(1). Not safe for two threads.
+ * Intrusive doubly linked ring. A head is an empty node that points to itself; a node that is in no list
+ * points to itself as well, so list_remove may be called twice. O(1). Not safe for two threads.
  */
 #ifndef ROLTER_BASE_LIST_H
 #define ROLTER_BASE_LIST_H
@@ -58,8 +58,8 @@ static inline struct list *list_pop(struct list *head)
 
 #define LIST_ITEM(node, type, member) CONTAINER_OF(node, type, member)
 /* The loop body may remove <node>. */
-#define LIST_EACH(node, head)                                                                                        \
-    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);                                \
+#define LIST_EACH(node, head)                                                                                \
+    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);                        \
          node = node##_next, node##_next = node->next)
 
 #endif

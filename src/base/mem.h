@@ -19,11 +19,11 @@ char *mem_strdup(const char *s);
 char *mem_spandup(struct span s);
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Frees *p and sets it to NULL. */
-#define MEM_FREE(p)                                                                                                  \
-    do {                                                                                                             \
-        __typeof__(&(p)) mem_free_at_ = &(p); /* <p> may have side effects */                                        \
-        free(*mem_free_at_);                                                                                         \
-        *mem_free_at_ = NULL;                                                                                        \
+#define MEM_FREE(p)                                                                                          \
+    do {                                                                                                     \
+        __typeof__(&(p)) mem_free_at_ = &(p); /* <p> may have side effects */                                \
+        free(*mem_free_at_);                                                                                 \
+        *mem_free_at_ = NULL;                                                                                \
     } while (0)
 
 #define MEM_NEW(type) ((type *)mem_zalloc(sizeof(type)))

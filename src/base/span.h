@@ -17,7 +17,7 @@ struct span {
 };
 
 #define SPAN(literal) ((struct span){(literal), sizeof(literal) - 1})
-#define SPAN_NONE ((struct span){NULL, 0})
+#define SPAN_NONE     ((struct span){NULL, 0})
 /* For printf: printf("%.*s", SPAN_FMT(s)) */
 #define SPAN_FMT(s) (int)(s).n, (s).p
 
@@ -48,8 +48,8 @@ bool span_eq_nocase(struct span a, struct span b);
 /* Without leading and trailing spaces and tabs. */
 struct span span_trim(struct span s);
 
-/* Takes the part of *<rest> before the first <sep> and moves *<rest> behind it; false when *<rest> is used up.
- * "a,,b" gives "a", "", "b"; "" gives nothing. */
+/* Takes the part of *<rest> before the first <sep> and moves *<rest> behind it; false when *<rest> is used
+ * up. "a,,b" gives "a", "", "b"; "" gives nothing. */
 bool span_split(struct span *rest, char sep, struct span *ret_part);
 
 /* Position of <needle> in <hay>, or -1. */

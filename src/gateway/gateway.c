@@ -18,6 +18,12 @@ enum {
     FLEET_KEEP_MS = 600000
 };
 
+/* Memory of its own: its handle outlives a gateway that is stopped before the drain is over. */
+struct drain {
+    uv_timer_t timer;
+    struct gateway *gateway; /* NULL: stopped */
+};
+
 struct gateway {
     struct net_loop *signals;
     struct fleet *fleet;
@@ -29,7 +35,7 @@ struct gateway {
     uint16_t port;
     char url[300];
     bool draining;
-    uv_timer_t drain_timer;
+    struct drain *drain; /* NULL: none, or over */
     uint64_t drain_deadline_ms;
     void (*drain_done)(void *arg);
     void *drain_arg;
@@ -268,16 +274,32 @@ static void take_drain(struct net_post *p, struct net_loop *l)
 
 static void drain_closed(uv_handle_t *h)
 {
-    struct gateway *g = h->data;
+    struct drain *d = h->data;
+    struct gateway *g = d->gateway;
+    free(d);
+    if (!g)
+        return;
+    g->drain = NULL;
     g->drain_done(g->drain_arg);
 }
 
 static void drain_tick(uv_timer_t *t)
 {
-    struct gateway *g = t->data;
+    struct gateway *g = ((struct drain *)t->data)->gateway;
     if (gateway_requests_in_flight(g) > 0 && net_now_ms(g->signals) < g->drain_deadline_ms)
         return;
     uv_close((uv_handle_t *)t, drain_closed);
+}
+
+/* Nobody is told any more. */
+static void drain_forget(struct gateway *g)
+{
+    struct drain *d = g->drain;
+    if (!d)
+        return;
+    d->gateway = NULL;
+    if (!uv_is_closing((uv_handle_t *)&d->timer))
+        uv_close((uv_handle_t *)&d->timer, drain_closed);
 }
 
 void gateway_drain(struct gateway *g, uint64_t limit_ms, void (*done)(void *arg), void *arg)
@@ -288,9 +310,12 @@ void gateway_drain(struct gateway *g, uint64_t limit_ms, void (*done)(void *arg)
     g->drain_arg = arg;
     g->drain_deadline_ms = net_now_ms(g->signals) + limit_ms;
     send_to_workers(g, take_drain, NULL);
-    CHECK(uv_timer_init(&g->signals->uv, &g->drain_timer) == 0);
-    g->drain_timer.data = g;
-    uv_timer_start(&g->drain_timer, drain_tick, DRAIN_POLL_MS, DRAIN_POLL_MS);
+    struct drain *d = MEM_NEW(struct drain);
+    d->gateway = g;
+    CHECK(uv_timer_init(&g->signals->uv, &d->timer) == 0);
+    d->timer.data = d;
+    uv_timer_start(&d->timer, drain_tick, DRAIN_POLL_MS, DRAIN_POLL_MS);
+    g->drain = d;
 }
 
 bool gateway_is_draining(const struct gateway *g)
@@ -308,6 +333,7 @@ static void take_stop(struct net_post *p, struct net_loop *l)
 
 void gateway_stop(struct gateway *g)
 {
+    drain_forget(g);
     send_to_workers(g, take_stop, NULL);
     for (unsigned i = 0; i < g->n_workers; i++)
         uv_thread_join(&g->workers[i].thread);

@@ -41,12 +41,12 @@ struct exchange_events {
     void (*on_head)(struct exchange *x, void *arg, const struct http_head *h);
     /* Decoded body bytes (no chunk framing); live during the call only... */
     void (*on_body)(struct exchange *x, void *arg, const char *p, size_t n);
-    /* ...and until this one, which comes once after each read that brought a head or a body: whoever collects slices
-     * of one read for one vectored write writes them here. A read that completes the reply has on_end instead. May be
-     * NULL. */
+    /* ...and until this one, which comes once after each read that brought a head or a body: whoever collects
+     * slices of one read for one vectored write writes them here. A read that completes the reply has on_end
+     * instead. May be NULL. */
     void (*on_flush)(struct exchange *x, void *arg);
-    /* The reply is complete and its framing intact (<close_delimited>: it ended with the connection); the slices of
-     * this read still live. The exchange is gone when this returns. */
+    /* The reply is complete and its framing intact (<close_delimited>: it ended with the connection); the
+     * slices of this read still live. The exchange is gone when this returns. */
     void (*on_end)(struct exchange *x, void *arg, bool close_delimited);
     /* It failed. The exchange is gone when this returns. <detail>: text for a log, may be NULL; lives during
      * the call. */

@@ -21,16 +21,16 @@ struct net_origin {
     uint16_t port;
     bool tls;
     bool verify;
-    char *base_path; /* without a trailing slash; may be empty */
+    char *base_path;   /* without a trailing slash; may be empty */
     char *host_header; /* "host" or "host:port" as the Host field says it */
-    char *key; /* what makes two origins share connections: scheme, host, port, roots, verify */
+    char *key;         /* what makes two origins share connections: scheme, host, port, roots, verify */
     const char *const *ca_bundles; /* borrowed from the configuration */
     size_t n_ca_bundles;
     const struct net_egress *egress; /* may be NULL */
 };
 
-/* Parses http(s)://host[:port][/path]. False with a reason (static text) for anything else: user info, a query, a
- * fragment, no host, a port out of range. Owner: caller, origin_fini. */
+/* Parses http(s)://host[:port][/path]. False with a reason (static text) for anything else: user info, a
+ * query, a fragment, no host, a port out of range. Owner: caller, origin_fini. */
 bool origin_parse(struct span url, struct net_origin *ret, const char **ret_why);
 /* Computes <key> again after ca_bundles, verify or egress were set. */
 void origin_seal(struct net_origin *o);

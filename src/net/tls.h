@@ -11,7 +11,8 @@
 
 struct tls_context; /* wraps an SSL_CTX; reference counted by tls_context_ref/unref on one thread */
 
-/* <cert> and <key>: PEM files. NULL with a text in ret_error (at least 256 bytes) when they cannot be used. */
+/* <cert> and <key>: PEM files. NULL with a text in ret_error (at least 256 bytes) when they cannot be used.
+ */
 struct tls_context *tls_server_new(const char *cert, const char *key, char *ret_error);
 /* System roots plus the PEM files in <ca_bundles>. <verify> false switches verification off. */
 struct tls_context *tls_client_new(const char *const *ca_bundles, size_t n, bool verify, char *ret_error);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any JSON text through every dialect's readers: the text is valid UTF-8, bounded, and stands in the stream of
- * measured bytes in this order; that stream is as long as the length says; the arena takes at most two bounded
- * texts; asking twice gives the same. Usage readers take anything, and find nothing where the quick look sees
- * none.
+ * Any JSON text through every dialect's readers: the text is valid UTF-8, bounded, and stands in the stream
+ * of measured bytes in this order; that stream is as long as the length says; the arena takes at most two
+ * bounded texts; asking twice gives the same. Usage readers take anything, and find nothing where the quick
+ * look sees none.
  */
 #include "base/buf.h"
 #include "base/check.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests from people who mean harm, and neighbours of those that are fine: raw bytes and the status that answers
- * them. 200 stands for "accepted": framing and head are in order, whatever the route says then. A message may be
- * followed by a second one in the same bytes; the status is that of the first one refused. Every entry that is
- * refused can be refused without waiting for more bytes. For tests only.
+ * Requests from people who mean harm, and neighbours of those that are fine: raw bytes and the status that
+ * answers them. 200 stands for "accepted": framing and head are in order, whatever the route says then. A
+ * message may be followed by a second one in the same bytes; the status is that of the first one refused.
+ * Every entry that is refused can be refused without waiting for more bytes. For tests only.
  */
 #ifndef ROLTER_TESTS_HTTP_HOSTILE_H
 #define ROLTER_TESTS_HTTP_HOSTILE_H
@@ -16,20 +16,19 @@ struct hostile {
     int status; /* 400, 413, 431, 501, 505, or 200 */
 };
 
-#define HOSTILE_GET "GET /healthz HTTP/1.1\r\nHost: a\r\n"
-#define HOSTILE_POST "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
+#define HOSTILE_GET     "GET /healthz HTTP/1.1\r\nHost: a\r\n"
+#define HOSTILE_POST    "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
 #define HOSTILE_CHUNKED HOSTILE_POST "Transfer-Encoding: chunked\r\n\r\n"
-#define HOSTILE_NEXT "GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n"
+#define HOSTILE_NEXT    "GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n"
 
-#define HOSTILE_X4(s) s s s s
-#define HOSTILE_X16(s) HOSTILE_X4(HOSTILE_X4(s))
-#define HOSTILE_X256(s) HOSTILE_X16(HOSTILE_X16(s))
+#define HOSTILE_X4(s)     s s s s
+#define HOSTILE_X16(s)    HOSTILE_X4(HOSTILE_X4(s))
+#define HOSTILE_X256(s)   HOSTILE_X16(HOSTILE_X16(s))
 #define HOSTILE_11_FIELDS "x-a: 1\r\nx-b: 2\r\nx-c: 3\r\n" HOSTILE_X4("x-d: 4\r\nx-e: 5\r\n")
-#define HOSTILE_99_FIELDS                                                                                            \
-    HOSTILE_X4(HOSTILE_11_FIELDS HOSTILE_11_FIELDS) HOSTILE_11_FIELDS
+#define HOSTILE_99_FIELDS HOSTILE_X4(HOSTILE_11_FIELDS HOSTILE_11_FIELDS) HOSTILE_11_FIELDS
 
 /* A head of more than 256 KiB, and values of 4 KiB and 64 KiB. */
-#define HOSTILE_4K HOSTILE_X256("0123456789abcdef")
+#define HOSTILE_4K  HOSTILE_X256("0123456789abcdef")
 #define HOSTILE_64K HOSTILE_X16(HOSTILE_4K)
 
 static const struct hostile hostile_requests[] = {
@@ -44,13 +43,16 @@ static const struct hostile hostile_requests[] = {
     {"bare CR inside a value", SPAN(HOSTILE_GET "A: b\rC: d\r\n\r\n"), 400},
     {"bare CR before CR LF", SPAN(HOSTILE_GET "A: b\r\r\n\r\n"), 400},
     {"bare CR in the request line", SPAN("GET /healthz\rHTTP/1.1\r\nHost: a\r\n\r\n"), 400},
-    {"both lengths", SPAN(HOSTILE_POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-    {"both lengths, coding first", SPAN(HOSTILE_POST "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
+    {"both lengths", SPAN(HOSTILE_POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
      400},
-    {"both lengths, unknown coding", SPAN(HOSTILE_POST "Transfer-Encoding: xchunked\r\nContent-Length: 5\r\n\r\n"), 400},
+    {"both lengths, coding first",
+     SPAN(HOSTILE_POST "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"), 400},
+    {"both lengths, unknown coding",
+     SPAN(HOSTILE_POST "Transfer-Encoding: xchunked\r\nContent-Length: 5\r\n\r\n"), 400},
     {"two equal lengths", SPAN(HOSTILE_POST "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"), 400},
     {"two different lengths", SPAN(HOSTILE_POST "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"), 400},
-    {"two lengths in different case", SPAN(HOSTILE_POST "Content-Length: 2\r\ncontent-LENGTH: 2\r\n\r\n{}"), 400},
+    {"two lengths in different case", SPAN(HOSTILE_POST "Content-Length: 2\r\ncontent-LENGTH: 2\r\n\r\n{}"),
+     400},
     {"length with plus", SPAN(HOSTILE_POST "Content-Length: +2\r\n\r\n{}"), 400},
     {"length with minus", SPAN(HOSTILE_POST "Content-Length: -2\r\n\r\n{}"), 400},
     {"length as list", SPAN(HOSTILE_POST "Content-Length: 2, 2\r\n\r\n{}"), 400},
@@ -68,7 +70,8 @@ static const struct hostile hostile_requests[] = {
     {"folded coding", SPAN(HOSTILE_POST "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n"), 400},
     {"folded empty line", SPAN(HOSTILE_GET "A: b\r\n \r\n\r\n"), 400},
     {"coding in HTTP/1.0",
-     SPAN("POST /v1/chat/completions HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+     SPAN("POST /v1/chat/completions HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+     400},
     {"chunked, identity", SPAN(HOSTILE_POST "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"), 501},
     {"xchunked", SPAN(HOSTILE_POST "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"), 501},
     {"no Host", SPAN("GET /healthz HTTP/1.1\r\nA: b\r\n\r\n"), 400},
@@ -90,7 +93,8 @@ static const struct hostile hostile_requests[] = {
     {"coding in quotes", SPAN(HOSTILE_POST "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"), 501},
     {"coding with parameter", SPAN(HOSTILE_POST "Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n"), 501},
     {"coding behind a form feed", SPAN(HOSTILE_POST "Transfer-Encoding: \fchunked\r\n\r\n0\r\n\r\n"), 400},
-    {"coding with a byte behind it", SPAN(HOSTILE_POST "Transfer-Encoding: chunked\xa0\r\n\r\n0\r\n\r\n"), 501},
+    {"coding with a byte behind it", SPAN(HOSTILE_POST "Transfer-Encoding: chunked\xa0\r\n\r\n0\r\n\r\n"),
+     501},
     {"coding in mixed case is fine", SPAN(HOSTILE_POST "tRANSFER-eNCODING: Chunked\r\n\r\n0\r\n\r\n"), 200},
 
     /* Request line. */
@@ -153,7 +157,8 @@ static const struct hostile hostile_requests[] = {
     {"second Host as field 102", SPAN(HOSTILE_GET HOSTILE_99_FIELDS "y: z\r\nHost: b\r\n\r\n"), 431},
     {"head too large in one field", SPAN(HOSTILE_GET "A: " HOSTILE_X4(HOSTILE_64K) "\r\n\r\n"), 431},
     {"head too large, never ends", SPAN(HOSTILE_GET "A: " HOSTILE_X4(HOSTILE_64K)), 431},
-    {"head too large in the target", SPAN("GET /" HOSTILE_X4(HOSTILE_64K) " HTTP/1.1\r\nHost: a\r\n\r\n"), 431},
+    {"head too large in the target", SPAN("GET /" HOSTILE_X4(HOSTILE_64K) " HTTP/1.1\r\nHost: a\r\n\r\n"),
+     431},
     {"head too large in a name", SPAN(HOSTILE_GET HOSTILE_X4(HOSTILE_64K) ": b\r\n\r\n"), 431},
     {"body of 2^63 - 1 bytes", SPAN(HOSTILE_POST "Content-Length: 9223372036854775807\r\n\r\n{}"), 413},
 
@@ -179,14 +184,16 @@ static const struct hostile hostile_requests[] = {
     {"chunk shorter than its size", SPAN(HOSTILE_CHUNKED "3\r\n{}\r\n0\r\n\r\n"), 400},
     {"chunk ended by bare LF", SPAN(HOSTILE_CHUNKED "2\r\n{}\n0\r\n\r\n"), 400},
     {"chunk not ended", SPAN(HOSTILE_CHUNKED "2\r\n{}0\r\n\r\n"), 400},
-    {"next request in place of the last empty line", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\n" HOSTILE_NEXT), 400},
+    {"next request in place of the last empty line", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\n" HOSTILE_NEXT),
+     400},
     {"last empty line with bare LF", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\n\n"), 400},
     {"last empty line with bare CR", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\n\rG"), 400},
     {"trailer without a colon", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\nabc\r\n\r\n"), 400},
     {"trailer with bare LF", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\na: b\n\r\n"), 400},
     {"trailer folded", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\na: b\r\n c\r\n\r\n"), 400},
     {"trailer with NUL", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\na: \0\r\n\r\n"), 400},
-    {"trailers of 12 KiB", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\na: " HOSTILE_4K HOSTILE_4K HOSTILE_4K "\r\n\r\n"), 400},
+    {"trailers of 12 KiB",
+     SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\na: " HOSTILE_4K HOSTILE_4K HOSTILE_4K "\r\n\r\n"), 400},
 
     /* What follows a message is the next one and nothing else. */
     {"body shorter than its length", SPAN(HOSTILE_POST "Content-Length: 1\r\n\r\n{}" HOSTILE_NEXT), 400},
@@ -209,9 +216,12 @@ static const struct hostile hostile_requests[] = {
     {"absolute target", SPAN("GET http://A/healthz HTTP/1.1\r\nHost: a\r\n\r\n"), 200},
     {"IPv6 Host with port", SPAN("GET /healthz HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n"), 200},
     {"chunks, then a request", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n0\r\n\r\n" HOSTILE_NEXT), 200},
-    {"chunk extensions", SPAN(HOSTILE_CHUNKED "1;a\r\n{\r\n1;b=\"c;d\"\r\n}\r\n0;e\r\n\r\n" HOSTILE_NEXT), 200},
-    {"trailers", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n000\r\nA: b\r\nContent-Length: 9\r\n\r\n" HOSTILE_NEXT), 200},
-    {"chunk size of 16 digits", SPAN(HOSTILE_CHUNKED "0000000000000002\r\n{}\r\n0\r\n\r\n" HOSTILE_NEXT), 200},
+    {"chunk extensions", SPAN(HOSTILE_CHUNKED "1;a\r\n{\r\n1;b=\"c;d\"\r\n}\r\n0;e\r\n\r\n" HOSTILE_NEXT),
+     200},
+    {"trailers", SPAN(HOSTILE_CHUNKED "2\r\n{}\r\n000\r\nA: b\r\nContent-Length: 9\r\n\r\n" HOSTILE_NEXT),
+     200},
+    {"chunk size of 16 digits", SPAN(HOSTILE_CHUNKED "0000000000000002\r\n{}\r\n0\r\n\r\n" HOSTILE_NEXT),
+     200},
 };
 
 enum { HOSTILE_BODY_MAX = 64 << 20 }; /* over this, a declared length is 413 */

@@ -502,8 +502,7 @@ static void test_cancel(void **state)
             up_accept(&up); /* the first one may be that of the exchange cancelled above */
             RUN_UNTIL(&loop, up_has(&up, GET_HEAD) || up_recv(&up) < 0);
         } while (up.got.n == 0);
-        up_send(&up, stage == CANCEL_IN_FAIL
-                         ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n"
+        up_send(&up, stage == CANCEL_IN_FAIL ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n"
                      : stage == CANCEL_IN_FLUSH
                          ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n"
                          : "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked"
