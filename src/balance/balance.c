@@ -7,10 +7,17 @@
 #include "base/mem.h"
 
 static const struct strategy *const strategies[STRATEGY_COUNT] = {
-    [STRATEGY_ROUND_ROBIN] = &strategy_round_robin, [STRATEGY_RANDOM] = &strategy_random,
-    [STRATEGY_WEIGHTED] = &strategy_weighted,       [STRATEGY_POWER_OF_TWO] = &strategy_two_choices,
-    [STRATEGY_LEAST_LOAD] = &strategy_least_load,   [STRATEGY_CONSISTENT_HASH] = &strategy_hash_ring,
+    [STRATEGY_ROUND_ROBIN] = &strategy_round_robin,
+    [STRATEGY_RANDOM] = &strategy_random,
+    [STRATEGY_WEIGHTED] = &strategy_weighted,
+    [STRATEGY_POWER_OF_TWO] = &strategy_two_choices,
+    [STRATEGY_LEAST_LOAD] = &strategy_least_load,
+    [STRATEGY_CONSISTENT_HASH] = &strategy_hash_ring,
     [STRATEGY_CACHE_AWARE] = &strategy_cache_aware,
+    [STRATEGY_PIPELINE] = &strategy_pipeline,
+    [STRATEGY_CHEAPEST] = &strategy_cheapest,
+    [STRATEGY_FASTEST] = &strategy_fastest,
+    [STRATEGY_PREDICTED_LATENCY] = &strategy_predicted_latency,
 };
 
 const char *strategy_name(enum strategy_id id)
@@ -45,6 +52,7 @@ const char *pick_reason_name(enum pick_reason r)
         [PICK_WEIGHT] = "weight",
         [PICK_LEAST_LOAD] = "least_load",
         [PICK_TWO_CHOICES] = "two_choices",
+        [PICK_SCORE] = "score",
         [PICK_HASH] = "hash",
         [PICK_HASH_NEXT] = "hash_next",
         [PICK_AFFINITY] = "affinity",
@@ -104,6 +112,11 @@ void balancer_unref(struct balancer *b)
     free(b->providers);
     b->magic = 0;
     free(b);
+}
+
+enum strategy_id balancer_strategy(const struct balancer *b)
+{
+    return b->id;
 }
 
 unsigned balancer_size(const struct balancer *b)

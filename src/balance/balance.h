@@ -28,8 +28,15 @@ enum strategy_id {
     STRATEGY_LEAST_LOAD,
     STRATEGY_CONSISTENT_HASH,
     STRATEGY_CACHE_AWARE,
+    STRATEGY_PIPELINE,
+    STRATEGY_CHEAPEST,
+    STRATEGY_FASTEST,
+    STRATEGY_PREDICTED_LATENCY,
     STRATEGY_COUNT
 };
+
+/* A9: what a token is taken for when nobody has counted. */
+enum { BYTES_PER_TOKEN = 4 };
 
 struct pool_target {
     struct target *target;
@@ -66,6 +73,7 @@ struct balancer *balancer_new(enum strategy_id id, const struct pool_target *tar
                               const struct strategy_settings *settings, struct balancer *previous);
 struct balancer *balancer_ref(struct balancer *b);
 void balancer_unref(struct balancer *b);
+enum strategy_id balancer_strategy(const struct balancer *b);
 unsigned balancer_size(const struct balancer *b);
 struct target *balancer_target(const struct balancer *b, unsigned i);
 
@@ -109,6 +117,7 @@ enum pick_reason {
     PICK_WEIGHT,
     PICK_LEAST_LOAD,
     PICK_TWO_CHOICES,
+    PICK_SCORE,     /* highest weighted sum of the strategy's scorers */
     PICK_HASH,      /* owner on the ring */
     PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
     PICK_AFFINITY,  /* it has served enough of the prompt before */

@@ -9,13 +9,25 @@ static void word(struct buf *out, size_t begin, const char *name)
     buf_add_str(out, name);
 }
 
+/* <v> between 0 and 1e6 with two or three decimals: rows want it quick. */
+static void decimal(struct buf *out, double v, unsigned scale)
+{
+    uint64_t units = (uint64_t)(v * scale + 0.5);
+    buf_add_u64(out, units / scale);
+    BUF_LIT(out, ".");
+    uint64_t rest = units % scale;
+    for (unsigned digit = scale / 10; digit > 1 && rest < digit; digit /= 10)
+        BUF_LIT(out, "0");
+    buf_add_u64(out, rest);
+}
+
 void balance_explain(const struct balancer *b, const struct pick *p, struct buf *out)
 {
     const struct pick_why *y = &p->why;
     size_t begin = out->n;
     if (y->has_share) {
         word(out, begin, "share=");
-        buf_printf(out, "%.2f", (double)y->share);
+        decimal(out, (double)y->share, 100);
     }
     if (y->has_load) {
         word(out, begin, "load=");
@@ -27,12 +39,14 @@ void balance_explain(const struct balancer *b, const struct pick *p, struct buf 
         word(out, begin, y->guard == GUARD_OK ? "guard=ok" : "guard=overloaded");
     if (y->has_score) {
         word(out, begin, "score=");
-        buf_printf(out, "%.3f", (double)y->score);
+        decimal(out, (double)y->score, 1000);
     }
     if (y->runner_up < 0 || (unsigned)y->runner_up >= b->n)
         return;
     word(out, begin, "runner_up=");
     buf_add_str(out, target_name(b->targets[y->runner_up].target));
-    if (y->has_score)
-        buf_printf(out, " runner_up_score=%.3f", (double)y->runner_up_score);
+    if (y->has_score) {
+        BUF_LIT(out, " runner_up_score=");
+        decimal(out, (double)y->runner_up_score, 1000);
+    }
 }

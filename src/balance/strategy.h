@@ -73,7 +73,8 @@ struct strategy {
 };
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
-    strategy_least_load, strategy_hash_ring, strategy_cache_aware;
+    strategy_least_load, strategy_hash_ring, strategy_cache_aware, strategy_pipeline, strategy_cheapest,
+    strategy_fastest, strategy_predicted_latency;
 
 static inline bool candidates_has(const struct candidates *s, unsigned i)
 {
@@ -102,6 +103,30 @@ static inline unsigned below(struct rng *r, unsigned n)
 /* Whose turn it is: ticket modulo n; a ticket whose target is no candidate is spent and the next one taken,
  * so that candidates share the turns evenly, exactly so over all threads. */
 unsigned rotation_next(struct balancer *b, const struct candidates *set);
+/* Turns by who had the last one: for strategies that choose by rank and let equals take turns. One stamp per
+ * target: the ticket of its last pick, 0 = never. A rotation that keeps working when candidates come and go,
+ * and that gives a newcomer one turn, not all of them until its total has caught up. */
+typedef _Atomic uint64_t turn_stamp;
+/* For `start`; <before>: the stamps of <previous>, both may be NULL. Sets b->ticket. */
+turn_stamp *turns_new(struct balancer *b, struct balancer *previous, const turn_stamp *before);
+struct turn {
+    uint64_t stamp;
+    uint64_t served; /* of those that never had a turn in this pool: less to do for other pools comes first */
+};
+static inline struct turn turn_look(const struct balancer *b, const turn_stamp *stamps, unsigned i)
+{
+    struct turn t = {.stamp = atomic_load_explicit(&stamps[i], memory_order_relaxed)};
+    t.served = t.stamp == 0 ? target_served(b->targets[i].target) : 0;
+    return t;
+}
+static inline bool turn_is_before(const struct turn *x, const struct turn *y)
+{
+    return x->stamp != y->stamp ? x->stamp < y->stamp : x->served < y->served;
+}
+/* Takes the turn of <i>, which was found with this stamp. False when another thread has taken it since: look
+ * again, so that two requests at once do not share a turn. */
+bool turn_take(struct balancer *b, turn_stamp *stamps, unsigned i, uint64_t stamp);
+
 /* Position in <b> of a target with this identity, or -1. O(n). */
 int balancer_find(const struct balancer *b, uint64_t identity);
 /* For `start`: the rotation goes on with the target whose turn it was. */

@@ -5,8 +5,7 @@
 static void check_strategy(struct reader *r, struct route_settings *route)
 {
     /* Names of other versions and of the gateway with the same configuration format. */
-    static const char *const known[] = {"pipeline",  "precise_cache_aware", "lmcache_aware", "cheapest",
-                                        "fastest",   "predicted_latency",   "least_prefill", "adaptive",
+    static const char *const known[] = {"precise_cache_aware", "lmcache_aware", "least_prefill", "adaptive",
                                         "lora_aware"};
     if (strategy_by_name(span_str(route->strategy_text), &route->strategy))
         return;

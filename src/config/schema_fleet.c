@@ -94,7 +94,7 @@ static const struct key_spec targets_keys[] = {
     KEY("model", KEY_STRING, struct target_settings, model,
         .doc = "Upstream model; the route's name when absent."),
     KEY("weight", KEY_UINT, struct target_settings, weight, .preset = "1", .min = 1, .max = MAX_WEIGHT,
-        .doc = "Share under `weighted`."),
+        .doc = "Share under `weighted`; a score under `pipeline`."),
 };
 static const struct section targets_section =
     SECTION_LINES("routes.targets", targets_keys, "The pool of a route.", struct target_settings);
@@ -182,6 +182,9 @@ static const struct key_spec virtual_keys_keys[] = {
         .doc = "Names of allowed providers; empty is all."),
     KEY("disabled", KEY_BOOL, struct virtual_key_settings, disabled, .preset = "false",
         .doc = "Refuses the key."),
+    KEY("explain", KEY_BOOL, struct virtual_key_settings, explain, .preset = "false",
+        .doc =
+            "Lets a request with `x-rolter-explain: 1` learn why its target was picked (`x-rolter-pick`)."),
     KEY("expires_at", KEY_TIME, struct virtual_key_settings, expires_at_text,
         .doc = "RFC 3339 instant, as a TOML date-time or a string; the key is refused from then on."),
     KEY("cache", KEY_TRISTATE, struct virtual_key_settings, cache, .standing = KEY_LATER,
@@ -204,8 +207,9 @@ static const struct key_spec model_prices_keys[] = {
     KEY("currency", KEY_STRING, struct model_price_settings, currency, .preset = "\"USD\"",
         .doc = "Currency of the three; the base or one with a rate."),
 };
-const struct section schema_model_prices = SECTION_ITEMS(
-    "model_prices", model_prices_keys, "Prices for the rows' cost.", struct model_price_settings);
+const struct section schema_model_prices =
+    SECTION_ITEMS("model_prices", model_prices_keys, "Prices for the rows' cost and for `cheapest`.",
+                  struct model_price_settings);
 
 static const struct key_spec currency_keys[] = {
     KEY("base", KEY_STRING, struct currency_settings, base, .preset = "\"USD\"",

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "fleet/fleet.h"
+#include "fleet/predictor.h"
 
 enum { CACHE_LINE = 64, PROVIDER_MAGIC = 0x70726f76, TARGET_MAGIC = 0x74677274 };
 
@@ -77,6 +78,9 @@ struct target {
     _Alignas(CACHE_LINE) atomic_uint leases;
     _Atomic uint64_t served;
     _Atomic uint64_t latency_bits; /* a double */
+
+    /* Written at the end of requests. */
+    _Alignas(CACHE_LINE) struct predictor predictor;
 
     struct list node; /* registry; under the fleet's lock */
     unsigned refs;

@@ -33,6 +33,7 @@ struct target *target_new(struct provider *p, const char *api_base, const char *
     t->model = mem_strdup(model);
     t->name = mem_printf("%s/%s", p->name, model);
     t->identity = target_identity_of(p->name, api_base, model);
+    predictor_init(&t->predictor);
     list_init(&t->node);
     return t;
 }
@@ -44,6 +45,7 @@ void target_free(struct target *t)
     MAGIC_CHECK(t, TARGET_MAGIC);
     CHECK_MSG(target_in_flight(t) == 0, "a target is freed while requests hold it");
     list_remove(&t->node);
+    predictor_fini(&t->predictor);
     free(t->api_base);
     free(t->model);
     free(t->name);
@@ -220,4 +222,14 @@ double target_latency_ms(const struct target *t)
     double avg;
     memcpy(&avg, &bits, sizeof avg);
     return avg;
+}
+
+void target_observe_duration(struct target *t, double ms, unsigned depth, uint64_t tokens)
+{
+    predictor_learn(&t->predictor, ms, depth, tokens);
+}
+
+bool target_predict_ms(const struct target *t, unsigned depth, uint64_t tokens, double *ret)
+{
+    return predictor_ask(&t->predictor, depth, tokens, ret);
 }

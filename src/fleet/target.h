@@ -74,9 +74,14 @@ struct target_change target_report(struct lease *l, const struct reliability *r,
 /* Gives the charges back; a probe without a report is freed for the next one. Idempotent. */
 void target_lease_end(struct lease *l);
 
-/* Latency, exponentially weighted (alpha 0.3), of attempts with a status below 400. 0 = unknown. */
+/* Duration, exponentially weighted (alpha 0.3), of attempts with a status below 400. 0 = unknown. */
 void target_observe_latency(struct target *t, double ms);
 double target_latency_ms(const struct target *t);
+/* The same attempts with what they met: <depth> is the provider's load when they were picked, <tokens> the
+ * length of their prompt (fleet/predictor.h). */
+void target_observe_duration(struct target *t, double ms, unsigned depth, uint64_t tokens);
+/* False as long as too few were observed. */
+bool target_predict_ms(const struct target *t, unsigned depth, uint64_t tokens, double *ret);
 /* Requests that were picked for it since it exists. */
 uint64_t target_served(const struct target *t);
 /* Leases out. */

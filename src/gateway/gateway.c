@@ -71,6 +71,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     list_init(&w->requests);
     buf_init(&w->out, 64 << 20);
     buf_init(&w->row_text, 1 << 20);
+    buf_init(&w->pick_text, 4096);
     CHECK_MSG(net_loop_init(&w->loop, index) == 0, "cannot make an event loop");
     w->loop.user = w;
     arena_init(&w->scratch, &w->loop.chunks);
@@ -123,6 +124,7 @@ static void worker_fini(struct worker *w)
     net_loop_fini(&w->loop);
     buf_fini(&w->out);
     buf_fini(&w->row_text);
+    buf_fini(&w->pick_text);
     plan_unref(w->plan);
 }
 

@@ -123,12 +123,26 @@ static double rate_of(const struct plan *p, const char *currency)
     return 1;
 }
 
+static const struct model_price_settings *prices_of(const struct plan *p, const char *upstream_model,
+                                                    const char *public_model)
+{
+    const struct model_price_settings *m = map_get(&p->price_by_model, span_str(upstream_model));
+    return m ? m : map_get(&p->price_by_model, span_str(public_model));
+}
+
+bool plan_price(const struct plan *p, const char *upstream_model, const char *public_model, double *ret)
+{
+    const struct model_price_settings *m = prices_of(p, upstream_model, public_model);
+    if (!m)
+        return false;
+    *ret = (m->input_per_mtok + m->output_per_mtok) / rate_of(p, m->currency);
+    return true;
+}
+
 bool plan_cost(const struct plan *p, const char *upstream_model, const char *public_model, uint64_t prompt,
                uint64_t cached, uint64_t completion, double *ret)
 {
-    const struct model_price_settings *m = map_get(&p->price_by_model, span_str(upstream_model));
-    if (!m)
-        m = map_get(&p->price_by_model, span_str(public_model));
+    const struct model_price_settings *m = prices_of(p, upstream_model, public_model);
     if (!m)
         return false;
     double cached_price = m->cached_input_per_mtok >= 0 ? m->cached_input_per_mtok : m->input_per_mtok;

@@ -89,6 +89,7 @@ struct plan_key {
     bool all_models, all_providers;
     uint64_t *providers; /* bit set over plan->providers */
     bool disabled;
+    bool explain; /* may ask why a target was picked */
     int64_t expires_at_ms;
 };
 
@@ -138,6 +139,9 @@ bool plan_key_allows_provider(const struct plan_key *k, const struct plan_provid
 /* Route by exact public name, else "slug/model": then *ret_upstream_model is the part behind the slash. */
 struct plan_route *plan_find_route(const struct plan *p, struct span model, struct span *ret_upstream_model);
 
+/* Price of a million prompt tokens and a million completion tokens together, in the base currency; false when
+ * the model has none. */
+bool plan_price(const struct plan *p, const char *upstream_model, const char *public_model, double *ret);
 /* Cost in the base currency; false when the model has no price. <prompt>: all of it, <cached> included. */
 bool plan_cost(const struct plan *p, const char *upstream_model, const char *public_model, uint64_t prompt,
                uint64_t cached, uint64_t completion, double *ret);

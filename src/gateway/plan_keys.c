@@ -107,6 +107,7 @@ void plan_build_keys(struct plan *p)
         fmt_hex_bytes(k->id, k->digest, 8);
         k->name = v->name ? v->name : "";
         k->disabled = v->disabled;
+        k->explain = v->explain;
         k->expires_at_ms = v->expires_at_ms;
         k->all_models = v->models.n == 0;
         map_init(&k->models);

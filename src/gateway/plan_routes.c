@@ -43,8 +43,9 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         t->state = fleet_target_get(p->fleet, ps->name, ps->api_base, model_label);
         t->m_ok = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "ok");
         t->m_error = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "error");
-        members[i] =
-            (struct pool_target){.target = t->state, .weight = targets[i].weight ? targets[i].weight : 1};
+        members[i] = (struct pool_target){.target = t->state, .weight = targets[i].weight};
+        if (t->model)
+            members[i].cost_known = plan_price(p, t->model, public_model, &members[i].cost);
     }
     pool->balancer = balancer_new(strategy, members, n, settings, previous ? previous->balancer : NULL);
     free(members);

@@ -127,8 +127,10 @@ void relay_flush(struct request *r)
     if (r->worker->n_iov == 0)
         return;
     send_collected(r, false);
-    if (r->exchange && conn_queued(r->conn) > QUEUE_HIGH)
+    if (r->exchange && conn_queued(r->conn) > QUEUE_HIGH) {
         exchange_pause(r->exchange);
+        r->was_paused = true;
+    }
 }
 
 /* An empty comment between two lines of an event stream means nothing to a reader, and makes the kernel of a

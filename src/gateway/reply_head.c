@@ -46,6 +46,26 @@ static void field(struct buf *b, const char *name, struct span value)
     BUF_LIT(b, "\r\n");
 }
 
+/* Who asks and may know gets told why this target (x-rolter-explain: 1). */
+static bool may_explain(const struct request *r)
+{
+    if (r->key ? !r->key->explain : !r->plan->open || !conn_is_loopback(r->conn))
+        return false;
+    return span_eq(http_field_find(conn_head(r->conn), SPAN("x-rolter-explain")), SPAN("1"));
+}
+
+static void explain(const struct request *r, struct buf *b)
+{
+    const struct balancer *from = r->picked_from->balancer;
+    struct buf text;
+    buf_init(&text, 4096);
+    buf_printf(&text, "strategy=%s reason=%s ", strategy_name(balancer_strategy(from)),
+               pick_reason_name(pick_word(&r->pick)));
+    balance_explain(from, &r->pick, &text);
+    field(b, "x-rolter-pick: ", span_trim(buf_view(&text)));
+    buf_fini(&text);
+}
+
 void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,
                        const struct plan_variant *v)
 {
@@ -54,6 +74,8 @@ void reply_head_target(struct request *r, struct buf *b, const struct plan_targe
     field(b, "x-rolter-model: ", r->model);
     if (v)
         field(b, "x-rolter-variant: ", span_str(v->name));
+    if (may_explain(r))
+        explain(r, b);
 }
 
 static bool goes_down(const struct http_head *h, const struct http_field *f)

@@ -88,6 +88,7 @@ struct request {
     struct candidate_pool *pools;
     unsigned n_pools;
     struct prompt_context prompt;
+    bool prompt_read; /* by a strategy's wish */
 
     /* the present attempt */
     unsigned attempts;
@@ -98,12 +99,14 @@ struct request {
     int upstream_key;            /* index, or -1 */
     struct queue_ticket *ticket; /* while waiting in a provider's queue */
     bool gate_held;
-    uint64_t queue_since_us, queue_us, attempt_us;
+    uint64_t queue_since_us, queue_us;
     uint64_t queue_deadline_ms;
     struct pick pick;
     struct plan_pool *picked_from;
-    bool may_withdraw; /* what the pick recorded does not stand yet */
-    bool holding;      /* collecting a reply that will probably not be relayed */
+    bool may_withdraw;  /* what the pick recorded does not stand yet */
+    unsigned load_seen; /* the provider's at the pick, without this request */
+    uint64_t picked_us;
+    bool holding; /* collecting a reply that will probably not be relayed */
     enum exchange_fail last_fail;
     bool any_fail, egress_blocked, queue_was_full;
     struct kept_reply kept;
@@ -116,7 +119,8 @@ struct request {
     int status; /* for the row */
     bool reply_begun, reply_chunked, reply_keep, is_event_stream;
     bool upstream_complete;
-    char last_byte; /* of the reply's body so far */
+    bool was_paused; /* the upstream had to wait for the client */
+    char last_byte;  /* of the reply's body so far */
     struct sse sse;
     bool sse_open;
     struct buf reply_body; /* a JSON reply that came in pieces, for its usage */

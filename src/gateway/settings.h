@@ -182,6 +182,7 @@ struct virtual_key_settings {
     const char *name;
     struct strings models, providers; /* empty = all */
     bool disabled;
+    bool explain; /* may ask why a target was picked */
     const char *expires_at_text;
     int64_t expires_at_ms; /* wall clock; INT64_MAX = never */
     enum tristate cache;

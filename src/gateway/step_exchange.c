@@ -157,9 +157,6 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
     bool key_level = key_failed(r, h->status, after);
     /* A key that is used up says nothing about the target while another key is free. */
     tell(r, key_level ? OUTCOME_CLIENT_FAULT : outcome_of(h->status), after);
-    if (h->status < 400)
-        target_observe_latency(r->target->state,
-                               (double)(net_now_us(&r->worker->loop) - r->attempt_us) / 1000);
     if (is_retryable(h->status) || key_level) {
         metric_add(r->target->provider->m_errors[EXCHANGE_FAIL_COUNT], 1);
         note_tried(r, key_level ? 1 : after);
@@ -193,14 +190,28 @@ static void on_flush(struct exchange *x, void *arg)
         next_attempt(r);
 }
 
+/* A reply is here from pick to its last byte. One that had to wait for its client says nothing about the
+ * target. Without the prompt there is no length to learn from. */
+static void observe(struct request *r)
+{
+    if (r->status >= 400 || r->was_paused)
+        return;
+    double ms = (double)(net_now_us(&r->worker->loop) - r->picked_us) / 1000;
+    target_observe_latency(r->target->state, ms);
+    if (r->prompt_read)
+        target_observe_duration(r->target->state, ms, r->load_seen, r->prompt.len / BYTES_PER_TOKEN);
+}
+
 static void on_end(struct exchange *x, void *arg, bool close_delimited)
 {
     struct request *r = arg;
     r->exchange = NULL;
-    if (r->holding)
+    if (r->holding) {
         next_attempt(r);
-    else
-        relay_end(r);
+        return;
+    }
+    observe(r);
+    relay_end(r);
 }
 
 static enum outcome outcome_of_fail(enum exchange_fail why)
@@ -259,7 +270,6 @@ enum step step_exchange(struct request *r)
         .head_ms = t->request_secs * 1000,
         .idle_ms = t->stream_idle_secs * 1000,
     };
-    r->attempt_us = net_now_us(&r->worker->loop);
     r->exchange = exchange_start(r->worker->pool, &r->target->provider->origin, head, iov, n, &o, &events, r);
     return STEP_PARKED;
 }

@@ -75,6 +75,9 @@ static void write_row(struct request *r, uint64_t latency_us)
         row.provider = span_str(r->target->provider->settings->name);
         row.target = r->target->model ? span_str(r->target->model) : r->direct_model;
         row.pick_reason = span_str(pick_reason_name(pick_word(&r->pick)));
+        buf_clear(&w->pick_text);
+        balance_explain(r->picked_from->balancer, &r->pick, &w->pick_text);
+        row.pick_detail = buf_view(&w->pick_text);
         double cost;
         const char *model = r->target->model ? r->target->model : "";
         uint64_t prompt = row.prompt_tokens;

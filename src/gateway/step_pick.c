@@ -54,6 +54,7 @@ static struct candidate_pool *choose_pool(struct request *r, struct pick_context
 static bool take(struct request *r, struct candidate_pool *c, const struct pick *p, uint64_t now_ms)
 {
     struct plan_target *t = &c->pool->targets[p->index];
+    unsigned load = provider_load(t->provider->state, now_ms);
     if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease)) {
         balance_withdraw(c->pool->balancer, &p->receipt);
         return false;
@@ -64,6 +65,8 @@ static bool take(struct request *r, struct candidate_pool *c, const struct pick 
     r->pick = *p;
     r->picked_from = c->pool;
     r->may_withdraw = true;
+    r->load_seen = load;
+    r->picked_us = net_now_us(&r->worker->loop);
     metric_add(r->route->m_picks[pick_word(p)], 1);
     return true;
 }
@@ -79,7 +82,9 @@ static uint64_t back_off_ms(struct request *r, uint64_t now_ms)
 
 static void back_off_over(uv_timer_t *t)
 {
-    request_resume(t->data, STEP_queue);
+    struct request *r = t->data;
+    r->picked_us = net_now_us(&r->worker->loop); /* the wait was not the target's */
+    request_resume(r, STEP_queue);
 }
 
 enum step step_pick(struct request *r)

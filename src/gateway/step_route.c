@@ -75,7 +75,9 @@ enum step step_route(struct request *r)
 
 enum step step_context(struct request *r)
 {
-    if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy))
+    if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy)) {
         dialect_prompt(r->dialect_id, &r->doc, &r->arena, &r->prompt);
+        r->prompt_read = true;
+    }
     return STEP_pick;
 }

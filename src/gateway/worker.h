@@ -40,7 +40,7 @@ struct worker {
     unsigned n_iov;
     size_t iov_bytes;
     char chunk_head[20];
-    struct buf row_text;
+    struct buf row_text, pick_text;
     struct arena scratch; /* reset after each use */
     uint64_t id_prefix, id_next;
 };

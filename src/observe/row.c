@@ -155,9 +155,9 @@ static char *put(char *w, const char *p, size_t n)
 static bool reserve(struct buf *b, const struct row *r)
 {
     const struct span strings[] = {
-        r->request_id,  r->trace_id,     r->virtual_key, r->virtual_key_id, r->path,
-        r->model,       r->provider,     r->target,      r->variant,        r->upstream_request_id,
-        r->pick_reason, r->cache_reason, r->error,
+        r->request_id,  r->trace_id,    r->virtual_key,  r->virtual_key_id, r->path,
+        r->model,       r->provider,    r->target,       r->variant,        r->upstream_request_id,
+        r->pick_reason, r->pick_detail, r->cache_reason, r->error,
     };
     size_t n = FIXED_MAX;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++)
@@ -213,6 +213,7 @@ void row_format(struct buf *b, const struct row *r)
     NUMBER(queue_ms);
     NUMBER(attempts);
     STRING(pick_reason);
+    STRING(pick_detail);
     STRING(cache_reason);
     STRING(error);
     NAME("}\n");

@@ -39,6 +39,7 @@ static void exact_line(void **state)
         .latency_ms = 77,
         .attempts = 2,
         .pick_reason = SPAN("affinity"),
+        .pick_detail = SPAN("share=0.83"),
     };
     struct buf b;
     buf_init(&b, 1 << 16);
@@ -51,7 +52,8 @@ static void exact_line(void **state)
         "\"withheld\":0,\"usage_unknown\":0,\"prompt_tokens\":10,\"completion_tokens\":0,"
         "\"total_tokens\":18446744073709551615,\"cache_read_tokens\":0,\"cache_write_tokens\":0,"
         "\"cost_usd\":0.000012345,\"saved_tokens\":0,\"saved_cost_usd\":12,\"latency_ms\":77,\"ttft_ms\":0,"
-        "\"queue_ms\":0,\"attempts\":2,\"pick_reason\":\"affinity\",\"cache_reason\":\"\",\"error\":\"\"}\n";
+        "\"queue_ms\":0,\"attempts\":2,\"pick_reason\":\"affinity\",\"pick_detail\":\"share=0.83\",\"cache_"
+        "reason\":\"\",\"error\":\"\"}\n";
     buf_add_char(&b, 0);
     assert_string_equal(b.p, want);
     buf_fini(&b);
@@ -103,7 +105,7 @@ static void random_bytes_stay_json(void **state)
         row_format(
             &b, &(struct row){.path = span_of(raw, rng_below(&rng, sizeof raw)), .error = span_of(raw, 9)});
         json_t *j = parse_line(&b);
-        assert_int_equal(json_object_size(j), 31);
+        assert_int_equal(json_object_size(j), 32);
         json_decref(j);
         buf_fini(&b);
     }

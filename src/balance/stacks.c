@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strategies that add up scores. Each scorer gives every candidate a number from 0 to 1, a stack weighs the
+ * scorers, and the highest sum is chosen; equal sums take turns.
+ *
+ * Nothing is stored per candidate: the first look finds the bounds that scores are relative to, the second
+ * one scores. Loads and signals may move between the two; scores stay within 0 and 1 all the same.
+ */
+#include <stdlib.h>
+
+#include "balance/session_map.h"
+#include "balance/strategy.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* Sums that differ by less are equal. */
+#define SCORE_EPSILON 1e-6
+/* A signal that says nothing about a target is in the middle. */
+#define SCORE_UNKNOWN 0.5
+
+/* As in least_load; a look is dearer here. */
+enum { TRIES_MAX = 4 };
+
+/* Of which less is better. */
+enum signal { SIGNAL_NONE, SIGNAL_COST, SIGNAL_LATENCY, SIGNAL_PREDICTION };
+
+struct stack {
+    double session; /* 1 for the target that served the session last */
+    double weight;  /* the target's weight by the largest one */
+    double load;    /* 1 when idle, 0 for the highest load */
+    double signal;  /* 1 for the lowest value, 0 for the highest */
+    enum signal which;
+};
+
+/* By strategy_id. */
+static const struct stack stacks[STRATEGY_COUNT] = {
+    [STRATEGY_PIPELINE] = {.session = 1, .weight = 1, .load = 1},
+    [STRATEGY_CHEAPEST] = {.signal = 1, .which = SIGNAL_COST, .load = 0.25},
+    [STRATEGY_FASTEST] = {.signal = 1, .which = SIGNAL_LATENCY, .load = 0.25},
+    [STRATEGY_PREDICTED_LATENCY] = {.signal = 1, .which = SIGNAL_PREDICTION, .load = 0.25},
+};
+
+struct stack_state {
+    turn_stamp *turns;
+    struct session_map *sessions; /* NULL when the stack does not score them */
+};
+
+/* What the scores of this pick are relative to. */
+struct bounds {
+    unsigned load_max, load_min, weight_max;
+    double low, high; /* known values of the signal; low > high: there are none */
+    uint64_t session; /* identity of the session's target */
+};
+
+static bool signal_of(const struct balancer *b, const struct pick_context *c, enum signal which, unsigned i,
+                      unsigned load, double *ret)
+{
+    const struct pool_target *t = &b->targets[i];
+    switch (which) {
+    case SIGNAL_COST:
+        *ret = t->cost;
+        return t->cost_known;
+    case SIGNAL_LATENCY:
+        *ret = target_latency_ms(t->target);
+        return *ret > 0;
+    case SIGNAL_PREDICTION:
+        return target_predict_ms(t->target, load, c->prompt_len / BYTES_PER_TOKEN, ret) && *ret > 0;
+    case SIGNAL_NONE:
+        break;
+    }
+    return false;
+}
+
+static struct bounds look(const struct balancer *b, const struct pick_context *c,
+                          const struct candidates *set)
+{
+    const struct stack *stack = &stacks[b->id];
+    struct bounds m = {.load_min = UINT32_MAX, .low = 1, .high = 0};
+    bool any = false;
+    CANDIDATES_EACH(i, set)
+    {
+        unsigned load = load_of(b, (unsigned)i, c->now_ms), weight = b->targets[i].weight;
+        m.load_max = load > m.load_max ? load : m.load_max;
+        m.load_min = load < m.load_min ? load : m.load_min;
+        m.weight_max = weight > m.weight_max ? weight : m.weight_max;
+        double v;
+        if (!signal_of(b, c, stack->which, (unsigned)i, load, &v))
+            continue;
+        m.low = !any || v < m.low ? v : m.low;
+        m.high = !any || v > m.high ? v : m.high;
+        any = true;
+    }
+    return m;
+}
+
+static double score_load(const struct bounds *m, unsigned load)
+{
+    if (m->load_max == 0)
+        return 1;
+    return load < m->load_max ? 1 - (double)load / m->load_max : 0;
+}
+
+static double score_signal(const struct bounds *m, bool known, double v)
+{
+    if (!(m->low < m->high)) /* fewer than two different values tell nobody from the others */
+        return 1;
+    if (!known)
+        return SCORE_UNKNOWN;
+    double s = (m->high - v) / (m->high - m->low);
+    return s < 0 ? 0 : s > 1 ? 1 : s;
+}
+
+static double score(const struct balancer *b, const struct pick_context *c, const struct bounds *m,
+                    unsigned i, unsigned load)
+{
+    const struct stack *stack = &stacks[b->id];
+    double sum = stack->load * score_load(m, load);
+    if (stack->which != SIGNAL_NONE) {
+        double v = 0;
+        bool known = signal_of(b, c, stack->which, i, load, &v);
+        sum += stack->signal * score_signal(m, known, v);
+    }
+    if (stack->weight > 0)
+        sum += stack->weight * b->targets[i].weight / m->weight_max;
+    if (m->session && target_identity(b->targets[i].target) == m->session)
+        sum += stack->session;
+    return sum;
+}
+
+/* The best so far, and the second best. */
+struct ranking {
+    int best, second;
+    double score, second_score;
+    unsigned load;
+    struct turn turn;
+};
+
+static void rank(struct ranking *r, unsigned i, double sum, unsigned load, struct turn turn)
+{
+    bool wins = r->best < 0 || sum > r->score + SCORE_EPSILON ||
+                (sum >= r->score - SCORE_EPSILON && turn_is_before(&turn, &r->turn));
+    if (wins) {
+        r->second = r->best;
+        r->second_score = r->score;
+        r->best = (int)i;
+        r->score = sum;
+        r->load = load;
+        r->turn = turn;
+    } else if (r->second < 0 || sum > r->second_score) {
+        r->second = (int)i;
+        r->second_score = sum;
+    }
+}
+
+static void explain(const struct ranking *r, const struct bounds *m, struct pick_why *ret)
+{
+    ret->has_score = ret->has_load = true;
+    ret->score = (float)r->score;
+    ret->load = r->load;
+    ret->least = m->load_min < r->load ? m->load_min : r->load;
+    ret->runner_up = r->second;
+    ret->runner_up_score = (float)r->second_score;
+}
+
+static uint64_t session_key(const struct pick_context *c)
+{
+    return hash_bytes(c->session.p, c->session.n);
+}
+
+/* What later picks shall know of this one. */
+static void record(struct balancer *b, const struct pick_context *c, unsigned i, struct pick *p)
+{
+    struct stack_state *s = b->state;
+    if (s->sessions && c->session.n > 0)
+        p->receipt.session =
+            session_map_record(s->sessions, session_key(c), target_identity(b->targets[i].target), c->now_ms);
+}
+
+static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
+                            struct pick *p)
+{
+    struct stack_state *s = b->state;
+    uint64_t session =
+        s->sessions && c->session.n > 0 ? session_map_find(s->sessions, session_key(c), c->now_ms) : 0;
+    struct ranking r;
+    for (int tries = TRIES_MAX; tries > 0; tries--) {
+        struct bounds m = look(b, c, set);
+        m.session = session;
+        r = (struct ranking){.best = -1, .second = -1};
+        CANDIDATES_EACH(i, set)
+        {
+            unsigned load = load_of(b, (unsigned)i, c->now_ms);
+            rank(&r, (unsigned)i, score(b, c, &m, (unsigned)i, load), load,
+                 turn_look(b, s->turns, (unsigned)i));
+        }
+        explain(&r, &m, &p->why);
+        if (turn_take(b, s->turns, (unsigned)r.best, r.turn.stamp))
+            break;
+    }
+    record(b, c, (unsigned)r.best, p);
+    return (struct choice){r.best, PICK_SCORE};
+}
+
+static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
+{
+    struct stack_state *s = b->state;
+    if (s->sessions)
+        session_map_withdraw(s->sessions, &receipt->session);
+}
+
+static void start(struct balancer *b, struct balancer *previous)
+{
+    struct stack_state *s = MEM_NEW(struct stack_state), *before = previous ? previous->state : NULL;
+    s->turns = turns_new(b, previous, before ? before->turns : NULL);
+    if (stacks[b->id].session > 0)
+        s->sessions = before ? session_map_ref(before->sessions) : session_map_new();
+    b->state = s;
+}
+
+static void stop(struct balancer *b)
+{
+    struct stack_state *s = b->state;
+    if (!s)
+        return;
+    free(s->turns);
+    session_map_unref(s->sessions);
+    free(s);
+}
+
+#define STACK(c_name, text, ...)                                                                             \
+    const struct strategy strategy_##c_name = {                                                              \
+        .name = text, .start = start, .stop = stop, .choose = choose, __VA_ARGS__}
+
+STACK(pipeline, "pipeline", .only = record, .withdraw = withdraw);
+STACK(cheapest, "cheapest", .only = NULL);
+STACK(fastest, "fastest", .only = NULL);
+STACK(predicted_latency, "predicted_latency", .reads_prompt = true);
