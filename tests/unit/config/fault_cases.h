@@ -8,6 +8,11 @@
 /* A provider for the cases that need one. */
 #define P "[[providers]]\nname = \"a\"\nkind = \"openai\"\napi_base = \"http://h\"\n"
 
+/* All that there are, in their order. */
+#define STRATEGIES                                                                                           \
+    "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware, "                \
+    "pipeline, cheapest, fastest, predicted_latency"
+
 static const struct fault_case {
     const char *text, *want;
 } fault_cases[] = {
@@ -230,11 +235,10 @@ static const struct fault_case {
        "provider = \"a\" }]\n",
      "t:9:9: error: routes.model: \"m\" is already used in line 6\n"},
     {P "[[routes]]\nmodel = \"m\"\nstrategy = \"best\"\ntargets = [{ provider = \"a\" }]\n",
-     "t:7:12: error: routes.strategy: \"best\" is not known; there are round_robin, random, weighted, "
-     "power_of_two, least_load, consistent_hash, cache_aware\n"},
+     "t:7:12: error: routes.strategy: \"best\" is not known; there are " STRATEGIES "\n"},
     {P "[[routes]]\nmodel = \"m\"\nstrategy = \"lora_aware\"\ntargets = [{ provider = \"a\" }]\n",
-     "t:7:12: error: routes.strategy: \"lora_aware\" is not available in this version; there are "
-     "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware\n"},
+     "t:7:12: error: routes.strategy: \"lora_aware\" is not available in this version; there are " STRATEGIES
+     "\n"},
     {P "[[routes]]\nmodel = \"m\"\nvariants = [{ name = \"x\", targets = [] }]\n",
      "t:7:37: error: routes.variants.targets: must not be empty\n"},
     {P "[[routes]]\nmodel = \"m\"\nvariants = [{ name = \"x\" }]\n",

@@ -43,40 +43,40 @@ static void syntax(void **state)
 static void every_fault_in_one_run(void **state)
 {
     (void)state;
-    check("[server]\n"
-          "port = \"x\"\n"
-          "hsot = 1\n"
-          "[[routes]]\n"
-          "model = \"m\"\n"
-          "strategy = \"fastest\"\n"
-          "targets = [\n"
-          "  { provider = \"p\", weight = 0 },\n"
-          "  { provider = \"q\" },\n"
-          "]\n"
-          "[realtime]\n"
-          "[cache]\n"
-          "enabled = 1\n"
-          "[[providers]]\n"
-          "name = \"p\"\n"
-          "kind = \"vertex\"\n"
-          "api_base = \"http://169.254.1.1\"\n"
-          "api_key = 7\n",
-          "t:2:8: error: server.port: expected an integer, found a string\n"
-          "t:3:1: error: server.hsot: unknown key; did you mean \"host\"?\n"
-          "t:6:12: error: routes.strategy: \"fastest\" is not available in this version; there are "
-          "round_robin, "
-          "random, weighted, power_of_two, least_load, consistent_hash, cache_aware\n"
-          "t:8:30: error: routes.targets.weight: 0 is out of range (1 to 1000000)\n"
-          "t:9:16: error: routes.targets.provider: there is no provider \"q\"\n"
-          "t:11:2: warning: realtime: has no effect here. There is no such endpoint.\n"
-          "t:12:2: warning: cache: has no effect in this version\n"
-          "t:13:11: error: cache.enabled: expected a boolean, found an integer\n"
-          "t:16:8: error: providers.kind: \"vertex\" has an API of a shape that is neither OpenAI's nor "
-          "Anthropic's\n"
-          "t:17:12: error: providers.api_base: \"169.254.1.1\" is a link-local address, which [egress] "
-          "refuses\n"
-          "t:18:11: error: providers.api_key: expected a string, found an integer\n",
-          true);
+    check(
+        "[server]\n"
+        "port = \"x\"\n"
+        "hsot = 1\n"
+        "[[routes]]\n"
+        "model = \"m\"\n"
+        "strategy = \"adaptive\"\n"
+        "targets = [\n"
+        "  { provider = \"p\", weight = 0 },\n"
+        "  { provider = \"q\" },\n"
+        "]\n"
+        "[realtime]\n"
+        "[cache]\n"
+        "enabled = 1\n"
+        "[[providers]]\n"
+        "name = \"p\"\n"
+        "kind = \"vertex\"\n"
+        "api_base = \"http://169.254.1.1\"\n"
+        "api_key = 7\n",
+        "t:2:8: error: server.port: expected an integer, found a string\n"
+        "t:3:1: error: server.hsot: unknown key; did you mean \"host\"?\n"
+        "t:6:12: error: routes.strategy: \"adaptive\" is not available in this version; there are " STRATEGIES
+        "\n"
+        "t:8:30: error: routes.targets.weight: 0 is out of range (1 to 1000000)\n"
+        "t:9:16: error: routes.targets.provider: there is no provider \"q\"\n"
+        "t:11:2: warning: realtime: has no effect here. There is no such endpoint.\n"
+        "t:12:2: warning: cache: has no effect in this version\n"
+        "t:13:11: error: cache.enabled: expected a boolean, found an integer\n"
+        "t:16:8: error: providers.kind: \"vertex\" has an API of a shape that is neither OpenAI's nor "
+        "Anthropic's\n"
+        "t:17:12: error: providers.api_base: \"169.254.1.1\" is a link-local address, which [egress] "
+        "refuses\n"
+        "t:18:11: error: providers.api_key: expected a string, found an integer\n",
+        true);
 }
 
 /* A thousand lines are enough for anybody; the rest is counted. */
