@@ -55,9 +55,8 @@ static void walk(struct rig *g, const struct recorded *was, const struct step *s
         } else if (was[i].end_us == was[i].at_us) {
             continue;
         }
-        rig_first_token(g, i, OFFLINE_BEGIN_US / 1000 + was[i].end_us / 1000,
-                        (double)(was[i].end_us - was[i].at_us) / 1000);
-        rig_end(g, i);
+        rig_first_token(g, i, OFFLINE_BEGIN_US / 1000 + was[i].end_us / 1000);
+        rig_end(g, i, (double)(was[i].end_us - was[i].at_us) / 1000);
     }
 }
 

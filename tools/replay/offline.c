@@ -140,9 +140,9 @@ static void catch_up(struct drive *d, uint64_t until_us)
             continue;
         const struct run_row *row = &d->run->rows[e.request];
         if (e.kind == MODEL_FIRST)
-            rig_first_token(d->rig, e.request, e.us / 1000, (double)(e.us - row->at_us) / 1000);
+            rig_first_token(d->rig, e.request, e.us / 1000);
         else if (e.kind == MODEL_END)
-            rig_end(d->rig, e.request);
+            rig_end(d->rig, e.request, (double)(e.us - row->at_us) / 1000);
     }
 }
 

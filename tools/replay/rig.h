@@ -36,7 +36,8 @@ void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io
                       uint64_t now_ms);
 /* Its lease, from the pick to the end. */
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms);
-void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms);
-void rig_end(struct rig *g, size_t i);
+void rig_first_token(struct rig *g, size_t i, uint64_t now_ms);
+/* <took_ms>: from its pick on, for strategies that learn how long requests take. */
+void rig_end(struct rig *g, size_t i, double took_ms);
 
 #endif
