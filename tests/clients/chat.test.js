@@ -38,7 +38,9 @@ function joinContent(chunks, index = 0) {
 }
 
 bothWays(world, 'a JSON reply', async (way) => {
-    const reply = await way.openai('fast').chat.completions.create({ model: 'fast', messages: ask('Hello?') });
+    const reply = await way
+        .openai('fast')
+        .chat.completions.create({ model: 'fast', messages: ask('Hello?') });
     assert.equal(reply.object, 'chat.completion');
     assert.equal(reply.model, 'fast');
     assert.equal(reply.choices.length, 1);
@@ -58,10 +60,9 @@ bothWays(world, 'a stream says what the JSON reply says', async (way) => {
     assert.equal(chunks[0].choices[0].delta.role, 'assistant');
     assert.equal(joinContent(chunks), whole.choices[0].message.content);
     assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
-    assert.deepEqual(
-        chunks.flatMap((c) => c.choices.map((choice) => choice.finish_reason)).filter(Boolean),
-        ['stop'],
-    );
+    assert.deepEqual(chunks.flatMap((c) => c.choices.map((choice) => choice.finish_reason)).filter(Boolean), [
+        'stop',
+    ]);
     assert.ok(chunks.every((c) => c.object === 'chat.completion.chunk' && !('usage' in c)));
     return chunks;
 });
@@ -99,11 +100,17 @@ bothWays(world, 'several choices, whole and interleaved', async (way) => {
     const client = way.openai('fast');
     const body = { model: 'fast', messages: ask('Three ideas'), n: 3 };
     const whole = await client.chat.completions.create(body);
-    assert.deepEqual(whole.choices.map((c) => c.index), [0, 1, 2]);
+    assert.deepEqual(
+        whole.choices.map((c) => c.index),
+        [0, 1, 2],
+    );
     const texts = whole.choices.map((c) => c.message.content);
     assert.equal(new Set(texts).size, 3);
     const chunks = await collect(await client.chat.completions.create({ ...body, stream: true }));
-    assert.deepEqual([0, 1, 2].map((i) => joinContent(chunks, i)), texts);
+    assert.deepEqual(
+        [0, 1, 2].map((i) => joinContent(chunks, i)),
+        texts,
+    );
     assert.equal(whole.usage.completion_tokens, 48);
     return [whole, chunks];
 });
@@ -133,7 +140,10 @@ bothWays(world, 'a tool call, whole and assembled from a stream', async (way) =>
 
 bothWays(world, 'tool_choice: required, none, and one by name', async (way) => {
     const client = way.openai('fast');
-    const other = { type: 'function', function: { name: 'other', parameters: { type: 'object', properties: {} } } };
+    const other = {
+        type: 'function',
+        function: { name: 'other', parameters: { type: 'object', properties: {} } },
+    };
     const body = { model: 'fast', messages: ask('Hi'), tools: [weather, other] };
     const replies = [];
     for (const tool_choice of ['required', 'none', { type: 'function', function: { name: 'other' } }])

@@ -7,7 +7,9 @@ import { FAST, bothWays, collect, startWorld } from './lib/world.js';
 const world = await startWorld({ sims: { fast: FAST } });
 
 bothWays(world, 'a JSON reply', async (way) => {
-    const reply = await way.openai('fast').completions.create({ model: 'fast', prompt: 'Once upon', max_tokens: 9 });
+    const reply = await way
+        .openai('fast')
+        .completions.create({ model: 'fast', prompt: 'Once upon', max_tokens: 9 });
     assert.equal(reply.object, 'text_completion');
     assert.equal(reply.choices[0].finish_reason, 'length');
     assert.equal(reply.choices[0].text.length, 9 * 4);
@@ -27,7 +29,10 @@ bothWays(world, 'a stream says what the JSON reply says', async (way) => {
 bothWays(world, 'several prompts and token ids', async (way) => {
     const client = way.openai('fast');
     const batch = await client.completions.create({ model: 'fast', prompt: ['one', 'two', 'three'], n: 2 });
-    assert.deepEqual(batch.choices.map((c) => c.index), [0, 1, 2, 3, 4, 5]);
+    assert.deepEqual(
+        batch.choices.map((c) => c.index),
+        [0, 1, 2, 3, 4, 5],
+    );
     const ids = await client.completions.create({ model: 'fast', prompt: [11, 22, 33] });
     assert.equal(ids.usage.prompt_tokens, 3);
     return [batch, ids];

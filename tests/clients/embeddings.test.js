@@ -29,13 +29,26 @@ bothWays(world, 'batches of texts and of token ids, and dimensions', async (way)
     const client = way.openai('fast');
     const words = Array.from({ length: 300 }, (_, i) => `text ${i % 100}`);
     const batch = await client.embeddings.create({ model: 'fast', input: words });
-    assert.deepEqual(batch.data.map((d) => d.index), words.map((_, i) => i));
+    assert.deepEqual(
+        batch.data.map((d) => d.index),
+        words.map((_, i) => i),
+    );
     assert.deepEqual(batch.data[0].embedding, batch.data[200].embedding);
     assert.notDeepEqual(batch.data[0].embedding, batch.data[1].embedding);
     const one = await client.embeddings.create({ model: 'fast', input: words[0] });
     assert.deepEqual(one.data[0].embedding, batch.data[0].embedding);
-    const ids = await client.embeddings.create({ model: 'fast', input: [[1, 2, 3], [4, 5]], dimensions: 8 });
-    assert.deepEqual(ids.data.map((d) => d.embedding.length), [8, 8]);
+    const ids = await client.embeddings.create({
+        model: 'fast',
+        input: [
+            [1, 2, 3],
+            [4, 5],
+        ],
+        dimensions: 8,
+    });
+    assert.deepEqual(
+        ids.data.map((d) => d.embedding.length),
+        [8, 8],
+    );
     assert.equal(ids.usage.prompt_tokens, 5);
     return [batch, ids];
 });
@@ -58,7 +71,10 @@ bothWays(world, 'rerank', async (way) => {
     assert.equal(reply.status, 200);
     assert.match(reply.headers.get('content-type'), /^application\/json/);
     const body = await reply.json();
-    assert.deepEqual(body.results.map((r) => r.index), [1, 2]);
+    assert.deepEqual(
+        body.results.map((r) => r.index),
+        [1, 2],
+    );
     return body;
 });
 
@@ -72,5 +88,8 @@ throughRolter(world, 'the list shows what the key may use', async (way) => {
     const all = await collect(way.openai('fast').models.list());
     assert.deepEqual(all.map((m) => m.id).sort(), ['fast', 'other']);
     const some = await collect(way.openai('fast', { apiKey: 'sk-other-only' }).models.list());
-    assert.deepEqual(some.map((m) => m.id), ['other']);
+    assert.deepEqual(
+        some.map((m) => m.id),
+        ['other'],
+    );
 });

@@ -5,7 +5,16 @@ import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { CLIENT_KEY, FAST, bothWays, collect, failure, slow, startWorld, throughRolter } from './lib/world.js';
+import {
+    CLIENT_KEY,
+    FAST,
+    bothWays,
+    collect,
+    failure,
+    slow,
+    startWorld,
+    throughRolter,
+} from './lib/world.js';
 
 const world = await startWorld({
     sims: {
@@ -56,7 +65,13 @@ bothWays(world, '401 for a wrong key', async (way) => {
 
 throughRolter(world, '401 for disabled and expired keys and the key of an engine', async (way) => {
     const seen = [];
-    for (const apiKey of ['sk-disabled', 'sk-expired', 'sk-engine-of-the-suite', CLIENT_KEY.slice(0, -1), `${CLIENT_KEY} `.trimEnd() + 'x'])
+    for (const apiKey of [
+        'sk-disabled',
+        'sk-expired',
+        'sk-engine-of-the-suite',
+        CLIENT_KEY.slice(0, -1),
+        `${CLIENT_KEY}x`,
+    ])
         seen.push(await failure(chat(way, 'fast', {}, { apiKey })));
     assert.ok(seen.every((e) => e instanceof OpenAI.AuthenticationError));
     assert.equal(new Set(seen.map((e) => e.message)).size, 1, 'they cannot be told apart');
@@ -92,17 +107,30 @@ bothWays(world, '400 for a body without a model, and for one that is not JSON', 
     assert.ok(b instanceof Anthropic.BadRequestError);
     assert.equal(b.error.error.type, 'invalid_request_error');
     const replies = [];
-    for (const text of ['', '{', '[]', '{"model":"fast","messages":[]}}', '{"model":7}', '{"model":"fast","messages":[{"role":"\xff']) {
+    for (const text of [
+        '',
+        '{',
+        '[]',
+        '{"model":"fast","messages":[]}}',
+        '{"model":7}',
+        '{"model":"fast","messages":[{"role":"\xff',
+    ]) {
         const reply = await way.post('fast', '/v1/chat/completions', text);
         replies.push([reply.status, (await reply.json()).error.type]);
     }
-    assert.ok(replies.every(([status, type]) => status === 400 && type === 'invalid_request_error'), JSON.stringify(replies));
+    assert.ok(
+        replies.every(([status, type]) => status === 400 && type === 'invalid_request_error'),
+        JSON.stringify(replies),
+    );
     return [a.status, anthropicError(b), replies];
 });
 
 throughRolter(world, 'the parameter that is missing is named', async (way) => {
     const e = await failure(chat(way, 'fast', { model: undefined }));
-    assert.deepEqual([e.code, e.param, e.type], ['missing_required_parameter', 'model', 'invalid_request_error']);
+    assert.deepEqual(
+        [e.code, e.param, e.type],
+        ['missing_required_parameter', 'model', 'invalid_request_error'],
+    );
 });
 
 bothWays(world, '429 with Retry-After', async (way) => {
@@ -122,7 +150,8 @@ bothWays(world, '429 with Retry-After', async (way) => {
 });
 
 throughRolter(world, '429 of the last target, after all were asked', async (way) => {
-    for (const sim of ['one', 'two']) await world.faults(sim, { fail_rate: 1, fail_status: 429, retry_after: 9 });
+    for (const sim of ['one', 'two'])
+        await world.faults(sim, { fail_rate: 1, fail_status: 429, retry_after: 9 });
     try {
         const e = await failure(chat(way, 'pair'));
         assert.ok(e instanceof OpenAI.RateLimitError);
@@ -197,7 +226,9 @@ throughRolter(world, '413 for a body over the limit', async (way) => {
 throughRolter(world, '404 for an unknown path and 405 for a wrong method', async (way) => {
     const lost = await way.post('fast', '/v1/nothing', {});
     assert.deepEqual([lost.status, (await lost.json()).error.type], [404, 'not_found_error']);
-    const get = await fetch(`${way.url('fast')}/v1/chat/completions`, { headers: { authorization: `Bearer ${way.key}` } });
+    const get = await fetch(`${way.url('fast')}/v1/chat/completions`, {
+        headers: { authorization: `Bearer ${way.key}` },
+    });
     assert.deepEqual([get.status, get.headers.get('allow')], [405, 'POST']);
     await get.text();
     const post = await way.post('fast', '/v1/models', {});
@@ -210,11 +241,17 @@ bothWays(world, 'an error in the middle of a stream', async (way) => {
     const seen = [];
     const a = await failure(
         (async () => {
-            for await (const chunk of await chat(way, 'fast', { stream: true }, { headers })) seen.push(chunk);
+            for await (const chunk of await chat(way, 'fast', { stream: true }, { headers }))
+                seen.push(chunk);
         })(),
     );
     assert.ok(a instanceof OpenAI.APIError);
-    const b = await failure(way.anthropic('fast').messages.stream({ model: 'fast', max_tokens: 20, messages }, { headers }).finalMessage());
+    const b = await failure(
+        way
+            .anthropic('fast')
+            .messages.stream({ model: 'fast', max_tokens: 20, messages }, { headers })
+            .finalMessage(),
+    );
     assert.ok(b instanceof Anthropic.APIError);
     assert.equal(seen.length, 5);
     return [seen, a.constructor.name, a.message, b.constructor.name, b.message];
@@ -225,11 +262,17 @@ bothWays(world, 'a stream that breaks off does not look complete', async (way) =
     const seen = [];
     await failure(
         (async () => {
-            for await (const chunk of await chat(way, 'late', { stream: true }, { headers })) seen.push(chunk);
+            for await (const chunk of await chat(way, 'late', { stream: true }, { headers }))
+                seen.push(chunk);
         })(),
     );
     assert.equal(seen.length, 6);
-    await failure(way.anthropic('late').messages.stream({ model: 'late', max_tokens: 20, messages }, { headers }).finalMessage());
+    await failure(
+        way
+            .anthropic('late')
+            .messages.stream({ model: 'late', max_tokens: 20, messages }, { headers })
+            .finalMessage(),
+    );
     await failure(chat(way, 'late', {}, { headers }));
     if (!way.isDirect) await world.idle('late');
     return seen;
@@ -259,10 +302,17 @@ throughRolter(world, 'request ids', async (way) => {
     assert.match(made.request_id, /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     for (const id of ['x'.repeat(129), 'two words'])
         assert.notEqual(
-            (await client.chat.completions.create({ model: 'fast', messages }, { headers: { 'x-request-id': id } }))._request_id,
+            (
+                await client.chat.completions.create(
+                    { model: 'fast', messages },
+                    { headers: { 'x-request-id': id } },
+                )
+            )._request_id,
             id,
         );
-    const wrong = await failure(chat(way, 'fast', {}, { apiKey: 'sk-wrong', defaultHeaders: { 'x-request-id': 'r1' } }));
+    const wrong = await failure(
+        chat(way, 'fast', {}, { apiKey: 'sk-wrong', defaultHeaders: { 'x-request-id': 'r1' } }),
+    );
     assert.equal(wrong.requestID, 'r1');
     const lost = await failure(chat(way, 'fast', { model: 'nobody' }, { headers: { 'x-request-id': 'r2' } }));
     assert.equal(lost.requestID, 'r2');
@@ -271,24 +321,43 @@ throughRolter(world, 'request ids', async (way) => {
 });
 
 throughRolter(world, 'headers tell who answered', async (way) => {
-    const expected = { 'x-rolter-provider': 'fast', 'x-rolter-target': 'fast', 'x-rolter-model': 'fast', 'x-sim-name': 'fast' };
+    const expected = {
+        'x-rolter-provider': 'fast',
+        'x-rolter-target': 'fast',
+        'x-rolter-model': 'fast',
+        'x-sim-name': 'fast',
+    };
     const replies = [
         await way.openai('fast').chat.completions.create({ model: 'fast', messages }).asResponse(),
-        await way.openai('fast').chat.completions.create({ model: 'fast', messages, stream: true }).asResponse(),
-        await way.anthropic('fast').messages.create({ model: 'fast', max_tokens: 5, messages, stream: true }).asResponse(),
+        await way
+            .openai('fast')
+            .chat.completions.create({ model: 'fast', messages, stream: true })
+            .asResponse(),
+        await way
+            .anthropic('fast')
+            .messages.create({ model: 'fast', max_tokens: 5, messages, stream: true })
+            .asResponse(),
         await way.openai('fast').embeddings.create({ model: 'fast', input: 'x' }).asResponse(),
     ];
     for (const reply of replies) {
-        for (const [name, value] of Object.entries(expected)) assert.equal(reply.headers.get(name), value, name);
+        for (const [name, value] of Object.entries(expected))
+            assert.equal(reply.headers.get(name), value, name);
         assert.equal(reply.headers.get('x-rolter-cache'), null);
         await reply.text();
     }
-    const direct = await way.openai('fast').chat.completions.create({ model: 'two/some-model', messages }).withResponse();
+    const direct = await way
+        .openai('fast')
+        .chat.completions.create({ model: 'two/some-model', messages })
+        .withResponse();
     assert.equal(direct.data.model, 'some-model');
     assert.equal(direct.response.headers.get('x-rolter-target'), 'some-model');
     assert.equal(direct.response.headers.get('x-rolter-model'), 'two/some-model');
 });
 
-test('the gateway still counts nothing in flight', { skip: !world.through && 'against the engine alone' }, async () => {
-    for (const sim of Object.keys(world.sims)) await world.idle(sim);
-});
+test(
+    'the gateway still counts nothing in flight',
+    { skip: !world.through && 'against the engine alone' },
+    async () => {
+        for (const sim of Object.keys(world.sims)) await world.idle(sim);
+    },
+);

@@ -3,7 +3,6 @@
 // Many requests, large ones, strange characters, kept connections.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import http from 'node:http';
 import { FAST, bothWays, collect, startWorld, throughRolter } from './lib/world.js';
 
 const world = await startWorld({
@@ -53,6 +52,7 @@ throughRolter(world, 'so do the calls upstream', async (way) => {
 });
 
 bothWays(world, "Node's own agent keeps its connection through errors and streams", async (way) => {
+    const http = way.http('fast');
     const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
     const sockets = new Set();
     const call = (body) =>
@@ -64,15 +64,23 @@ bothWays(world, "Node's own agent keeps its connection through errors and stream
             });
             request.on('socket', (socket) => sockets.add(socket));
             request.on('error', reject);
-            request.on('response', (response) => response.resume().on('end', () => resolve(response.statusCode)));
+            request.on('response', (response) =>
+                response.resume().on('end', () => resolve(response.statusCode)),
+            );
             request.end(body);
         });
     const statuses = [];
     for (let i = 0; i < 5; i++) {
-        statuses.push(await call(JSON.stringify({ model: 'fast', messages: [{ role: 'user', content: 'x' }] })));
+        statuses.push(
+            await call(JSON.stringify({ model: 'fast', messages: [{ role: 'user', content: 'x' }] })),
+        );
         statuses.push(await call(JSON.stringify({ model: 'fast', messages: 7 })));
         statuses.push(await call('not JSON'));
-        statuses.push(await call(JSON.stringify({ model: 'fast', messages: [{ role: 'user', content: 'x' }], stream: true })));
+        statuses.push(
+            await call(
+                JSON.stringify({ model: 'fast', messages: [{ role: 'user', content: 'x' }], stream: true }),
+            ),
+        );
     }
     agent.destroy();
     assert.equal(sockets.size, 1);
@@ -91,10 +99,14 @@ for (const [name, content] of [
         const client = way.openai('fast');
         const chat = await client.chat.completions.create({ model: 'fast', messages });
         assert.ok(chat.usage.prompt_tokens >= MiB / 4);
-        const chunks = await collect(await client.chat.completions.create({ model: 'fast', messages, stream: true }));
+        const chunks = await collect(
+            await client.chat.completions.create({ model: 'fast', messages, stream: true }),
+        );
         const text = chunks.map((c) => c.choices[0].delta.content ?? '').join('');
         assert.equal(text, chat.choices[0].message.content);
-        const message = await way.anthropic('fast').messages.create({ model: 'fast', max_tokens: 99, messages });
+        const message = await way
+            .anthropic('fast')
+            .messages.create({ model: 'fast', max_tokens: 99, messages });
         assert.equal(message.content[0].text, text);
         const response = await client.responses.create({ model: 'fast', input: content });
         const embedding = await client.embeddings.create({ model: 'fast', input: content, dimensions: 4 });
@@ -103,11 +115,23 @@ for (const [name, content] of [
 }
 
 bothWays(world, 'all of Unicode goes up and comes back', async (way) => {
-    const word = 'e\u0301 é ﷽ 👩‍👩‍👧‍👦 \u202eabc\u202c \u0000\u001b\u007f\u0085\u2028\u2029 \ufeff \uffff \u{10ffff} <script> \\u0041';
+    const word =
+        'e\u0301 é ﷽ 👩‍👩‍👧‍👦 \u202eabc\u202c \u0000\u001b\u007f\u0085\u2028\u2029 \ufeff \uffff \u{10ffff} <script> \\u0041';
     const tools = [
-        { type: 'function', function: { name: 'echo', parameters: { type: 'object', properties: { [word]: { const: word } } } } },
+        {
+            type: 'function',
+            function: {
+                name: 'echo',
+                parameters: { type: 'object', properties: { [word]: { const: word } } },
+            },
+        },
     ];
-    const body = { model: 'fast', messages: [{ role: 'user', content: word }], tools, tool_choice: 'required' };
+    const body = {
+        model: 'fast',
+        messages: [{ role: 'user', content: word }],
+        tools,
+        tool_choice: 'required',
+    };
     const client = way.openai('fast');
     const whole = await client.chat.completions.create(body);
     const args = whole.choices[0].message.tool_calls[0].function.arguments;
@@ -115,20 +139,25 @@ bothWays(world, 'all of Unicode goes up and comes back', async (way) => {
     const stream = client.chat.completions.stream(body);
     const final = await stream.finalChatCompletion();
     assert.equal(final.choices[0].message.tool_calls[0].function.arguments, args);
-    const message = await way.anthropic('fast').messages.stream({
-        model: 'fast',
-        max_tokens: 999,
-        messages: body.messages,
-        tools: [{ name: 'echo', input_schema: tools[0].function.parameters }],
-        tool_choice: { type: 'any' },
-    }).finalMessage();
+    const message = await way
+        .anthropic('fast')
+        .messages.stream({
+            model: 'fast',
+            max_tokens: 999,
+            messages: body.messages,
+            tools: [{ name: 'echo', input_schema: tools[0].function.parameters }],
+            tool_choice: { type: 'any' },
+        })
+        .finalMessage();
     assert.deepEqual(message.content[0].input, { [word]: word });
     return [whole, final, message];
 });
 
 bothWays(world, 'a model with a name in other letters', async (way) => {
     const model = 'модель 模型 é';
-    const reply = await way.openai('fast').chat.completions.create({ model, messages: [{ role: 'user', content: 'x' }] });
+    const reply = await way
+        .openai('fast')
+        .chat.completions.create({ model, messages: [{ role: 'user', content: 'x' }] });
     assert.equal(reply.model, model);
     return reply;
 });
@@ -140,18 +169,33 @@ bothWays(world, `${N} calls at a time, each with its own answer`, async (way) =>
     const model = 'all';
     const kinds = [
         async (content) =>
-            (await openai.chat.completions.create({ model, messages: [{ role: 'user', content }] })).choices[0].message.content,
+            (await openai.chat.completions.create({ model, messages: [{ role: 'user', content }] }))
+                .choices[0].message.content,
         async (content) =>
-            (await collect(await openai.chat.completions.create({ model, messages: [{ role: 'user', content }], stream: true })))
+            (
+                await collect(
+                    await openai.chat.completions.create({
+                        model,
+                        messages: [{ role: 'user', content }],
+                        stream: true,
+                    }),
+                )
+            )
                 .map((c) => c.choices[0].delta.content ?? '')
                 .join(''),
         async (content) =>
-            (await anthropic.messages.stream({ model, max_tokens: 50, messages: [{ role: 'user', content }] }).finalMessage())
-                .content[0].text,
+            (
+                await anthropic.messages
+                    .stream({ model, max_tokens: 50, messages: [{ role: 'user', content }] })
+                    .finalMessage()
+            ).content[0].text,
         async (content) => (await openai.responses.create({ model, input: content })).output_text,
-        async (content) => (await openai.embeddings.create({ model, input: content, dimensions: 64 })).data[0].embedding,
+        async (content) =>
+            (await openai.embeddings.create({ model, input: content, dimensions: 64 })).data[0].embedding,
     ];
-    const calls = Array.from({ length: N }, (_, i) => kinds[i % kinds.length](`question ${Math.floor(i / kinds.length)}`));
+    const calls = Array.from({ length: N }, (_, i) =>
+        kinds[i % kinds.length](`question ${Math.floor(i / kinds.length)}`),
+    );
     const answers = await Promise.all(calls);
     for (let i = 0; i < N; i += kinds.length) {
         assert.equal(answers[i + 1], answers[i]);

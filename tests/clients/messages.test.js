@@ -73,7 +73,12 @@ for (const model of ['fast', 'claude']) {
 
     bothWays(world, `${model}: a tool call, whole and streamed, and its result`, async (way) => {
         const client = way.anthropic(model);
-        const ask = { model, max_tokens: 500, tools: [tool], messages: [{ role: 'user', content: 'use the tool' }] };
+        const ask = {
+            model,
+            max_tokens: 500,
+            tools: [tool],
+            messages: [{ role: 'user', content: 'use the tool' }],
+        };
         const whole = await client.messages.create(ask);
         assert.equal(whole.stop_reason, 'tool_use');
         const use = whole.content[0];
@@ -93,7 +98,10 @@ for (const model of ['fast', 'claude']) {
             messages: [
                 ...ask.messages,
                 { role: 'assistant', content: [{ ...use, id: 'toolu_0' }] },
-                { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'toolu_0', content: 'sunny' }] },
+                {
+                    role: 'user',
+                    content: [{ type: 'tool_result', tool_use_id: 'toolu_0', content: 'sunny' }],
+                },
             ],
         });
         assert.equal(answer.stop_reason, 'end_turn');

@@ -10,7 +10,10 @@ const tool = {
     type: 'function',
     name: 'lookup',
     strict: false,
-    parameters: { type: 'object', properties: { word: { type: 'string', const: 'Grüße, 世界' }, n: { type: 'integer' } } },
+    parameters: {
+        type: 'object',
+        properties: { word: { type: 'string', const: 'Grüße, 世界' }, n: { type: 'integer' } },
+    },
 };
 
 bothWays(world, 'a JSON reply', async (way) => {
@@ -29,7 +32,10 @@ bothWays(world, 'a JSON reply', async (way) => {
 
 bothWays(world, 'the events of a stream', async (way) => {
     const client = way.openai('fast');
-    const body = { model: 'fast', input: [{ role: 'user', content: [{ type: 'input_text', text: 'Hello?' }] }] };
+    const body = {
+        model: 'fast',
+        input: [{ role: 'user', content: [{ type: 'input_text', text: 'Hello?' }] }],
+    };
     const whole = await client.responses.create(body);
     const events = await collect(await client.responses.create({ ...body, stream: true }));
     const types = events.map((e) => e.type);
@@ -46,7 +52,10 @@ bothWays(world, 'the events of a stream', async (way) => {
         'response.output_item.done',
         'response.completed',
     ]);
-    assert.deepEqual(events.map((e) => e.sequence_number), events.map((_, i) => i));
+    assert.deepEqual(
+        events.map((e) => e.sequence_number),
+        events.map((_, i) => i),
+    );
     const text = events.map((e) => (e.type === 'response.output_text.delta' ? e.delta : '')).join('');
     assert.equal(text, whole.output_text);
     return events;

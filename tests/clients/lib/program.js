@@ -10,8 +10,7 @@ const START_MS = 20000;
 const STOP_MS = 10000;
 const LOG_MAX = 65536;
 
-export const build =
-    process.env.ROLTER_BUILD ?? fileURLToPath(new URL('../../../build', import.meta.url));
+export const build = process.env.ROLTER_BUILD ?? fileURLToPath(new URL('../../../build', import.meta.url));
 
 const running = new Set();
 process.on('exit', () => {

@@ -4,6 +4,8 @@
 // rolter. An engine called NAME serves the model NAME; the gateway has a route of that name for it.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import http from 'node:http';
+import https from 'node:https';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -22,6 +24,7 @@ export const FAST = ['--decode-tps', '0', '--prefill-tps', '0', '--blocks', '655
 export const slow = (tps) => ['--decode-tps', String(tps), '--prefill-tps', '0'];
 
 const TEST_MS = 120000;
+const TLS_FILES = process.env.ROLTER_TLS_FILES;
 const SIM_HEADERS = ['fail', 'stall', 'cut', 'error', 'tokens', 'delay-ms'].map((name) => `x-sim-${name}`);
 
 const toml = JSON.stringify; /* strings and arrays of strings are written alike */
@@ -45,8 +48,7 @@ class World {
 
     /** Caches and counters as if just started. */
     async fresh() {
-        for (const sim of Object.values(this.sims))
-            if (!sim.isDown) await this.#restart(sim);
+        for (const sim of Object.values(this.sims)) if (!sim.isDown) await this.#restart(sim);
     }
 
     async #restart(sim) {
@@ -61,7 +63,12 @@ class World {
     async metrics() {
         const text = await (await fetch(`${this.gateway.url}/metrics`)).text();
         const lines = text.split('\n').filter((line) => line && !line.startsWith('#'));
-        return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
+        return new Map(
+            lines.map((line) => [
+                line.slice(0, line.lastIndexOf(' ')),
+                Number(line.slice(line.lastIndexOf(' '))),
+            ]),
+        );
     }
 
     /** Waits until the gateway counts no request in flight to <sim>. */
@@ -93,6 +100,11 @@ class Way {
         return new Anthropic({ apiKey: this.key, baseURL: this.url(sim), maxRetries: 0, ...options });
     }
 
+    /** Node's own module for requests to <sim>. */
+    http(sim) {
+        return this.url(sim).startsWith('https:') ? https : http;
+    }
+
     /** POST of a body by fetch, for what the client libraries have no call for. */
     post(sim, path, body, headers = {}, options = {}) {
         return fetch(this.url(sim) + path, {
@@ -107,8 +119,11 @@ class Way {
 function configuration(world, options) {
     const keys = [{ key: CLIENT_KEY, name: 'suite' }, ...(options.keys ?? [])];
     const routes = { ...Object.fromEntries(Object.keys(world.sims).map((s) => [s, [s]])), ...options.routes };
+    const tls = TLS_FILES
+        ? `tls_cert = ${toml(join(TLS_FILES, 'cert.pem'))}\ntls_key = ${toml(join(TLS_FILES, 'key.pem'))}\n`
+        : '';
     const out = [
-        `[server]\nhost = "127.0.0.1"\nport = 0\nworkers = 2\n${options.server ?? ''}`,
+        `[server]\nhost = "127.0.0.1"\nport = 0\nworkers = 2\n${tls}${options.server ?? ''}`,
         `[client]\nforwarded_headers = ${toml(SIM_HEADERS)}`,
         options.config ?? '',
     ];
@@ -122,7 +137,10 @@ function configuration(world, options) {
         for (const t of targets) out.push(`[[routes.targets]]\nprovider = ${toml(t)}`);
     }
     for (const key of keys)
-        out.push('[[virtual_keys]]', ...Object.entries(key).map(([name, value]) => `${name} = ${toml(value)}`));
+        out.push(
+            '[[virtual_keys]]',
+            ...Object.entries(key).map(([name, value]) => `${name} = ${toml(value)}`),
+        );
     return out.join('\n') + '\n';
 }
 
@@ -157,6 +175,7 @@ export async function startWorld(options) {
         world.gateway = await Program.start('rolter', ['serve', '--config', file], { ENGINE_KEY });
         world.through = new Way(world, 'through rolter');
         world.ways.push(world.through);
+        assert.equal(world.gateway.url.startsWith('https:'), !!TLS_FILES);
     }
     return world;
 }
