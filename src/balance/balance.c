@@ -65,10 +65,37 @@ const char *pick_reason_name(enum pick_reason r)
 
 /* Life cycle */
 
+static bool is_same_settings(const struct strategy_settings *x, const struct strategy_settings *y)
+{
+    return x->threshold == y->threshold && x->balance_abs == y->balance_abs &&
+           x->balance_rel == y->balance_rel && x->limits.max_nodes == y->limits.max_nodes &&
+           x->limits.max_bytes == y->limits.max_bytes;
+}
+
+/* Whether <b> could not be told from what is asked for. */
+static bool is_as_asked(const struct balancer *b, enum strategy_id id, const struct pool_target *targets,
+                        unsigned n, const struct strategy_settings *settings)
+{
+    if (b->id != id || b->n != n || !is_same_settings(&b->settings, settings))
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        const struct pool_target *x = &b->targets[i], *y = &targets[i];
+        if (x->target != y->target || x->weight != (y->weight ? y->weight : 1) ||
+            x->cost_known != y->cost_known || (x->cost_known && x->cost != y->cost))
+            return false;
+    }
+    return true;
+}
+
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
                               const struct strategy_settings *settings, struct balancer *previous)
 {
     CHECK((unsigned)id < STRATEGY_COUNT);
+    struct strategy_settings wanted = settings ? *settings : STRATEGY_SETTINGS_DEFAULT;
+    /* Threads pick from the previous one until each has taken the new plan over. With a counter of its own
+     * for the new one, turns would be given twice or to nobody meanwhile. */
+    if (previous && is_as_asked(previous, id, targets, n, &wanted))
+        return balancer_ref(previous);
     struct balancer *b = aligned_alloc(_Alignof(struct balancer), sizeof *b);
     CHECK_MSG(b != NULL, "out of memory");
     memset(b, 0, sizeof *b);
@@ -76,7 +103,7 @@ struct balancer *balancer_new(enum strategy_id id, const struct pool_target *tar
     atomic_init(&b->refs, 1);
     b->id = id;
     b->strategy = strategies[id];
-    b->settings = settings ? *settings : STRATEGY_SETTINGS_DEFAULT;
+    b->settings = wanted;
     b->n = n;
     b->targets = mem_array(n > 0 ? n : 1, sizeof *b->targets);
     b->providers = mem_array(n > 0 ? n : 1, sizeof *b->providers);

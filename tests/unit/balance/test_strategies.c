@@ -470,6 +470,44 @@ static void test_reload_continues(void **state)
     pool_fini(&p);
 }
 
+/* Threads go on with the old balancer for a while after a reload that changes nothing of the pool: no turn is
+ * given twice, or to nobody. */
+static void test_reload_shares_turns(void **state)
+{
+    struct pool p;
+    struct request r;
+    for (int id = 0; id < STRATEGY_COUNT; id++) {
+        pool_init(&p, (enum strategy_id)id, 4, (unsigned[]){3, 1, 2, 1});
+        request_init(&r, &p);
+        struct balancer *next = balancer_new((enum strategy_id)id, p.targets, 4, NULL, p.balancer);
+        if (id == STRATEGY_ROUND_ROBIN || id == STRATEGY_WEIGHTED) {
+            unsigned got[4] = {0};
+            for (unsigned i = 0; i < 28; i++)
+                got[balance_pick(i % 3 ? p.balancer : next, &r.c).index]++;
+            for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(got[i], id == STRATEGY_WEIGHTED ? 4 * p.targets[i].weight : 7);
+        }
+        /* What differs has a state of its own. */
+        struct pool_target changed[4];
+        memcpy(changed, p.targets, sizeof changed);
+        changed[3].weight++;
+        struct balancer *other = balancer_new((enum strategy_id)id, changed, 4, NULL, next);
+        assert_ptr_not_equal(other, next);
+        changed[3] = (struct pool_target){.target = p.targets[3].target, 1, .cost_known = true, .cost = 2};
+        struct balancer *priced = balancer_new((enum strategy_id)id, changed, 4, NULL, next);
+        assert_ptr_not_equal(priced, next);
+        struct strategy_settings settings = STRATEGY_SETTINGS_DEFAULT;
+        settings.balance_abs++;
+        struct balancer *tuned = balancer_new((enum strategy_id)id, p.targets, 4, &settings, next);
+        assert_ptr_not_equal(tuned, next);
+        balancer_unref(tuned);
+        balancer_unref(priced);
+        balancer_unref(other);
+        balancer_unref(next);
+        pool_fini(&p);
+    }
+}
+
 /* Allocations: jemalloc counts them per thread. Without it (sanitizers bring their own malloc) there is no
  * count. */
 extern int mallctl(const char *name, void *old, size_t *old_n, void *new, size_t new_n) __attribute__((weak));
@@ -529,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_least_load_ties),
         cmocka_unit_test(test_least_load_fresh_pools),
         cmocka_unit_test(test_reload_continues),
+        cmocka_unit_test(test_reload_shares_turns),
         cmocka_unit_test(test_no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
