@@ -60,6 +60,7 @@ struct record {
 
 struct options opt = {.requests = 1000, .connections = 50, .seed = 1, .key = "sk-soak"};
 static struct record *records;
+static struct conn *conns; /* of opt.connections */
 static uint32_t launched, done, outcomes[O_WRONG + 1], faults[FAULT_COUNT];
 static bool ending;
 static int ep;
@@ -424,7 +425,7 @@ static void on_event(struct conn *c, uint32_t events)
         readable(c);
 }
 
-static void look_at_time(struct conn *conns, bool look_for_hangs)
+static void look_at_time(bool look_for_hangs)
 {
     next_due_us = UINT64_MAX;
     for (unsigned i = 0; i < opt.connections; i++) {
@@ -450,7 +451,7 @@ static bool input_ended(void)
     return poll(&p, 1, 0) > 0 && read(0, &c, 1) <= 0;
 }
 
-static void run(struct conn *conns)
+static void run(void)
 {
     struct epoll_event ev[256];
     uint64_t told_us = 0;
@@ -467,7 +468,7 @@ static void run(struct conn *conns)
             on_event(ev[i].data.ptr, ev[i].events);
         bool tell = now_us - told_us > 250000;
         if (tell || next_due_us <= now_us)
-            look_at_time(conns, tell);
+            look_at_time(tell);
         if (tell) {
             printf("done %u\n", done);
             fflush(stdout);
@@ -563,11 +564,11 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_NOFILE, &l);
     rng_state = opt.seed;
     records = calloc(opt.requests, sizeof *records);
-    struct conn *conns = calloc(opt.connections, sizeof *conns);
+    conns = calloc(opt.connections, sizeof *conns);
     ep = epoll_create1(0);
     tick();
     uint64_t begun = now_us;
-    run(conns);
+    run();
     FILE *f = fopen(opt.out, "wb");
     if (!f || fwrite(records, sizeof *records, launched, f) != launched || fclose(f) != 0) {
         perror(opt.out);

@@ -55,3 +55,7 @@ def new_upstream():
     for one in made:
         one.close()
     assert not [error for one in made for error in one.errors]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: not run under the thread sanitizer")
