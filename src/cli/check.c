@@ -7,7 +7,8 @@
 
 static void print(FILE *to, const struct buf *b)
 {
-    fwrite(b->p, 1, b->n, to);
+    if (b->n)
+        fwrite(b->p, 1, b->n, to);
 }
 
 int cli_check(const struct cli_options *o)

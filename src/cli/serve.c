@@ -30,7 +30,8 @@ struct serve {
 
 static void print_report(const struct config_report *r)
 {
-    fwrite(r->text.p, 1, r->text.n, stderr);
+    if (r->text.n)
+        fwrite(r->text.p, 1, r->text.n, stderr);
 }
 
 /* Hash of the file's bytes, 0 when it cannot be read. */
