@@ -13,5 +13,8 @@ uint64_t clock_mono_us(void);
 uint64_t clock_mono_ms(void);
 /* Milliseconds since the epoch. */
 uint64_t clock_wall_ms(void);
+/* The same for a monotonic time that was just read, mostly without asking the system: a step of the wall
+ * clock shows within a second. */
+uint64_t clock_wall_ms_at(uint64_t mono_us);
 
 #endif

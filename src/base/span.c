@@ -6,12 +6,10 @@ static inline unsigned char lower(unsigned char c)
     return c >= 'A' && c <= 'Z' ? (unsigned char)(c | 0x20) : c;
 }
 
-bool span_eq_nocase(struct span a, struct span b)
+bool span_same_nocase(const char *a, const char *b, size_t n)
 {
-    if (a.n != b.n)
-        return false;
-    for (size_t i = 0; i < a.n; i++)
-        if (lower((unsigned char)a.p[i]) != lower((unsigned char)b.p[i]))
+    for (size_t i = 0; i < n; i++)
+        if (lower((unsigned char)a[i]) != lower((unsigned char)b[i]))
             return false;
     return true;
 }

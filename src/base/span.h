@@ -43,7 +43,11 @@ static inline bool span_starts(struct span a, struct span prefix)
 }
 
 /* Equality without regard to ASCII case (field names, schemes). */
-bool span_eq_nocase(struct span a, struct span b);
+bool span_same_nocase(const char *a, const char *b, size_t n);
+static inline bool span_eq_nocase(struct span a, struct span b)
+{
+    return a.n == b.n && span_same_nocase(a.p, b.p, a.n);
+}
 
 /* Without leading and trailing spaces and tabs. */
 struct span span_trim(struct span s);

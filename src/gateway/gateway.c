@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gateway/request.h"
 #include "gateway/row_writer.h"
 #include "gateway/worker.h"
 
@@ -69,6 +70,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     w->gateway = g;
     w->plan = plan_ref(g->plan);
     list_init(&w->requests);
+    list_init(&w->free_requests);
     buf_init(&w->out, 64 << 20);
     buf_init(&w->row_text, 1 << 20);
     buf_init(&w->pick_text, 4096);
@@ -122,6 +124,8 @@ static void worker_fini(struct worker *w)
     tls_context_unref(w->tls);
     arena_reset(&w->scratch);
     net_loop_fini(&w->loop);
+    for (struct list *node; (node = list_pop(&w->free_requests));)
+        free(LIST_ITEM(node, struct request, node));
     buf_fini(&w->out);
     buf_fini(&w->row_text);
     buf_fini(&w->pick_text);

@@ -30,8 +30,13 @@ struct plan_provider {
     unsigned index; /* position in plan->providers, the bit of a key's provider set */
     enum auth_style auth;
     bool strip_v1; /* the base path already carries the version */
-    char **keys;   /* resolved upstream keys, may be empty */
     unsigned n_keys;
+    char **auth_lines; /* one for each resolved upstream key, may be none: "authorization: Bearer ...\r\n" */
+    struct span base_path, name;
+    struct span
+        head_middle; /* of an upstream request, behind the target: version, Host, Content-Length's name */
+    struct span
+        reply_field; /* x-rolter-provider with its CR LF; empty when the name may not stand in a field */
     struct plan_pool *direct; /* the pool of "provider/model" requests: one target, any model */
     metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy;
     metric_series_t
@@ -44,6 +49,9 @@ struct plan_target {
     const char
         *model; /* upstream model; NULL in a direct pool: what the client asked for behind "provider/" */
     struct span model_json; /* the same as JSON text with quotes */
+    struct span model_span; /* the same as a span */
+    struct span
+        reply_fields; /* x-rolter-provider and x-rolter-target; without the latter when there is no <model> */
     metric_series_t m_ok, m_error;
 };
 
@@ -85,6 +93,7 @@ struct plan_key {
     uint8_t digest[32]; /* SHA-256 of pepper, 0x1F, key (reference 1.5) */
     char id[17];        /* first 16 hexadecimal digits of the digest */
     const char *name;
+    struct span name_span;
     struct map models; /* allowed public names; empty = all */
     bool all_models, all_providers;
     uint64_t *providers; /* bit set over plan->providers */

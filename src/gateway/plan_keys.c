@@ -106,6 +106,7 @@ void plan_build_keys(struct plan *p)
         plan_key_digest(s->server.key_pepper, span_str(v->key), k->digest);
         fmt_hex_bytes(k->id, k->digest, 8);
         k->name = v->name ? v->name : "";
+        k->name_span = span_str(k->name);
         k->disabled = v->disabled;
         k->explain = v->explain;
         k->expires_at_ms = v->expires_at_ms;

@@ -16,6 +16,8 @@ void plan_free_routes(struct plan *p, uint64_t now_ms);
 void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
                     const struct strategy_settings *settings, const struct target_settings *targets,
                     unsigned n, const char *public_model, const struct plan_pool *previous);
+/* "<name>: <value>" with its CR LF, or nothing when the value is empty or may not stand in a field. */
+struct span plan_field_line(struct arena *a, const char *name, struct span value);
 void plan_pool_fini(struct plan *p, struct plan_pool *pool, uint64_t now_ms);
 
 #endif

@@ -17,24 +17,32 @@ static const char *env_value(const char *name)
     return v && *v ? v : NULL;
 }
 
+static char *auth_line(enum auth_style style, const char *key)
+{
+    static const char *const before[] = {[AUTH_BEARER] = "authorization: Bearer ",
+                                         [AUTH_X_API_KEY] = "x-api-key: ",
+                                         [AUTH_API_KEY] = "api-key: "};
+    return mem_printf("%s%s\r\n", before[style], key);
+}
+
 /* The upstream keys that resolve, with their weights; a list beats the single pair (reference 1.2). */
 static void resolve_keys(struct plan_provider *p, unsigned **ret_weights)
 {
     const struct provider_settings_file *s = p->settings;
-    p->keys = mem_array(s->n_api_keys + 1, sizeof *p->keys);
+    p->auth_lines = mem_array(s->n_api_keys + 1, sizeof *p->auth_lines);
     unsigned *weights = mem_array(s->n_api_keys + 1, sizeof *weights);
     for (unsigned i = 0; i < s->n_api_keys; i++) {
         const char *key = s->api_keys[i].key ? s->api_keys[i].key : env_value(s->api_keys[i].env);
         if (!key)
             continue;
         weights[p->n_keys] = s->api_keys[i].weight ? s->api_keys[i].weight : 1;
-        p->keys[p->n_keys++] = mem_strdup(key);
+        p->auth_lines[p->n_keys++] = auth_line(p->auth, key);
     }
     if (s->n_api_keys == 0) {
         const char *key = s->api_key ? s->api_key : env_value(s->api_key_env);
         if (key) {
             weights[0] = 1;
-            p->keys[p->n_keys++] = mem_strdup(key);
+            p->auth_lines[p->n_keys++] = auth_line(p->auth, key);
         }
     }
     *ret_weights = weights;
@@ -55,6 +63,23 @@ static void configure(struct plan *p, struct plan_provider *pp, const unsigned *
     provider_configure(pp->state, &ps);
 }
 
+struct span plan_field_line(struct arena *a, const char *name, struct span value)
+{
+    if (value.n == 0 || !http_value_is_safe(value))
+        return SPAN_NONE;
+    return span_str(arena_printf(a, "%s: %.*s\r\n", name, SPAN_FMT(value)));
+}
+
+static void build_texts(struct plan *p, struct plan_provider *pp)
+{
+    struct arena *a = &p->settings->arena;
+    pp->name = span_str(pp->settings->name);
+    pp->base_path = span_str(pp->origin.base_path);
+    pp->head_middle =
+        span_str(arena_printf(a, " HTTP/1.1\r\nhost: %s\r\ncontent-length: ", pp->origin.host_header));
+    pp->reply_field = plan_field_line(a, "x-rolter-provider", pp->name);
+}
+
 static void build_provider(struct plan *p, struct plan_provider *pp)
 {
     const struct provider_settings_file *s = pp->settings;
@@ -72,6 +97,7 @@ static void build_provider(struct plan *p, struct plan_provider *pp)
     pp->auth = s->kind == KIND_ANTHROPIC      ? AUTH_X_API_KEY
                : s->kind == KIND_AZURE_OPENAI ? AUTH_API_KEY
                                               : AUTH_BEARER;
+    build_texts(p, pp);
     pp->state = fleet_provider_get(p->fleet, s->name);
     unsigned *weights;
     resolve_keys(pp, &weights);
@@ -120,10 +146,10 @@ void plan_free_providers(struct plan *p, uint64_t now_ms)
         metric_set(pp->m_in_flight, provider_in_flight(pp->state));
         metric_set(pp->m_queued, provider_queued(pp->state));
         for (unsigned k = 0; k < pp->n_keys; k++) {
-            explicit_bzero(pp->keys[k], strlen(pp->keys[k]));
-            free(pp->keys[k]);
+            explicit_bzero(pp->auth_lines[k], strlen(pp->auth_lines[k]));
+            free(pp->auth_lines[k]);
         }
-        free(pp->keys);
+        free(pp->auth_lines);
         origin_fini(&pp->origin);
         fleet_provider_put(p->fleet, pp->state, now_ms);
     }

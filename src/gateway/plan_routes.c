@@ -26,6 +26,12 @@ static struct plan_provider *provider_named(struct plan *p, const char *name)
     UNREACHABLE(); /* the configuration reader checked references */
 }
 
+static struct span reply_fields(struct arena *a, const struct plan_target *t)
+{
+    struct span line = plan_field_line(a, "x-rolter-target", t->model_span);
+    return span_str(arena_printf(a, "%.*s%.*s", SPAN_FMT(t->provider->reply_field), SPAN_FMT(line)));
+}
+
 void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
                     const struct strategy_settings *settings, const struct target_settings *targets,
                     unsigned n, const char *public_model, const struct plan_pool *previous)
@@ -38,6 +44,8 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         t->provider = provider_named(p, targets[i].provider);
         t->model = targets[i].model ? targets[i].model : public_model;
         t->model_json = t->model ? json_quoted(&p->settings->arena, t->model) : SPAN_NONE;
+        t->model_span = span_str(t->model);
+        t->reply_fields = reply_fields(&p->settings->arena, t);
         const struct provider_settings_file *ps = t->provider->settings;
         const char *model_label = t->model ? t->model : "*";
         t->state = fleet_target_get(p->fleet, ps->name, ps->api_base, model_label);

@@ -16,12 +16,7 @@ static void release(struct signals_settings *s)
 /* Probes of an engine behind a key need the key as well. */
 static struct span auth_line(const struct plan_provider *p)
 {
-    static const char *const before[] = {[AUTH_BEARER] = "authorization: Bearer ",
-                                         [AUTH_X_API_KEY] = "x-api-key: ",
-                                         [AUTH_API_KEY] = "api-key: "};
-    if (p->n_keys == 0)
-        return SPAN_NONE;
-    return span_str(mem_printf("%s%s\r\n", before[p->auth], p->keys[0]));
+    return span_str(mem_strdup(p->auth_lines[0]));
 }
 
 void plan_signals(struct plan *p, struct signals_settings *ret)

@@ -58,7 +58,7 @@ void relay_head(struct request *r, const struct http_head *h)
     r->status = h->status;
     struct span id = http_field_get(h, HTTP_F_X_REQUEST_ID);
     if (id.n)
-        r->upstream_request_id = arena_dup(&r->arena, id);
+        r->upstream_request_id = arena_dup(r->arena, id);
     if (h->status >= 400)
         r->error = "upstream_status";
     usage_feed_begin(r, h);
@@ -83,7 +83,7 @@ static void send_collected(struct request *r, bool last)
     struct worker *w = r->worker;
     iov_begin(w);
     if (w->iov_bytes && !r->first_byte_us)
-        r->first_byte_us = net_now_us(&w->loop);
+        r->first_byte_us = r->read_us ? r->read_us : net_now_us(&w->loop);
     unsigned body_end = w->n_iov;
     if (body_end > SLOT_BODY)
         r->last_byte = ((const char *)w->iov[body_end - 1].iov_base)[w->iov[body_end - 1].iov_len - 1];
@@ -127,6 +127,7 @@ void relay_flush(struct request *r)
     if (r->worker->n_iov == 0)
         return;
     send_collected(r, false);
+    request_drop_body(r);
     if (r->exchange && conn_queued(r->conn) > QUEUE_HIGH) {
         exchange_pause(r->exchange);
         r->was_paused = true;

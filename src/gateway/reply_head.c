@@ -69,8 +69,9 @@ static void explain(const struct request *r, struct buf *b)
 void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,
                        const struct plan_variant *v)
 {
-    field(b, "x-rolter-provider: ", span_str(t->provider->settings->name));
-    field(b, "x-rolter-target: ", t->model ? span_str(t->model) : r->direct_model);
+    buf_add_span(b, t->reply_fields);
+    if (!t->model)
+        field(b, "x-rolter-target: ", r->direct_model);
     field(b, "x-rolter-model: ", r->model);
     if (v)
         field(b, "x-rolter-variant: ", span_str(v->name));
@@ -91,8 +92,28 @@ static bool goes_down(const struct http_head *h, const struct http_field *f)
     }
 }
 
+/* A line in its usual form is taken as it stands; any other is written anew. */
+void field_run_add(struct field_run *run, struct buf *b, const struct http_field *f)
+{
+    const char *from = f->name.p, *value = from + f->name.n + 2, *end = f->value.p + f->value.n;
+    if (LIKELY(f->value.p == value && value[-1] == ' ' && end[0] == '\r')) {
+        if (run->to != from) {
+            field_run_flush(run, b);
+            run->from = from;
+        }
+        run->to = end + 2;
+        return;
+    }
+    field_run_flush(run, b);
+    buf_add_span(b, f->name);
+    BUF_LIT(b, ": ");
+    buf_add_span(b, f->value);
+    BUF_LIT(b, "\r\n");
+}
+
 void reply_head_fields(struct request *r, struct buf *b, const struct http_head *h)
 {
+    struct field_run run = {0};
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];
         if (f->id == HTTP_F_X_REQUEST_ID || is_id_field(r, f)) {
@@ -100,11 +121,8 @@ void reply_head_fields(struct request *r, struct buf *b, const struct http_head 
             continue;
         }
         /* Ours are ours: an upstream that is a gateway of the same kind must not speak for this one. */
-        if (!goes_down(h, f) || (f->name.n > 9 && span_eq_nocase(span_of(f->name.p, 9), SPAN("x-rolter-"))))
-            continue;
-        buf_add_span(b, f->name);
-        BUF_LIT(b, ": ");
-        buf_add_span(b, f->value);
-        BUF_LIT(b, "\r\n");
+        if (goes_down(h, f) && !(f->name.n > 9 && span_eq_nocase(span_of(f->name.p, 9), SPAN("x-rolter-"))))
+            field_run_add(&run, b, f);
     }
+    field_run_flush(&run, b);
 }

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+enum { FREE_REQUESTS_MAX = 256 };
+
 static enum step (*const step_functions[])(struct request *r) = {
 #define STEP(name, does, waits) [STEP_##name] = step_##name,
 #include "gateway/steps.h"
@@ -42,14 +44,18 @@ void request_resume(struct request *r, enum step s)
 
 struct request *request_new(struct worker *w, struct conn *c)
 {
-    struct request *r = MEM_NEW(struct request);
+    struct list *node = list_pop(&w->free_requests);
+    struct request *r = node ? LIST_ITEM(node, struct request, node) : mem_alloc(sizeof *r);
+    w->n_free_requests -= node != NULL;
+    memset(r, 0, offsetof(struct request, tried));
     r->magic = REQUEST_MAGIC;
     r->conn = c;
     r->worker = w;
     r->plan = plan_ref(w->plan);
-    arena_init(&r->arena, &w->loop.chunks);
+    r->arena = r->body_arena = conn_arena(c);
+    arena_init(&r->large, &w->loop.chunks);
     r->started_us = clock_mono_us();
-    r->wall_ms = clock_wall_ms();
+    r->wall_ms = clock_wall_ms_at(r->started_us);
     r->upstream_key = -1;
     usage_init(&r->usage);
     buf_init(&r->reply_body, 4u << 20);
@@ -57,6 +63,39 @@ struct request *request_new(struct worker *w, struct conn *c)
     list_push(&w->requests, &r->node);
     conn_set_user(c, r);
     return r;
+}
+
+void request_free(struct request *r)
+{
+    struct worker *w = r->worker;
+    buf_fini(&r->reply_body);
+    buf_fini(&r->kept.body);
+    if (r->sse_open)
+        sse_fini(&r->sse);
+    arena_reset(&r->large);
+    plan_unref(r->plan);
+    r->magic = 0;
+    if (w->n_free_requests == FREE_REQUESTS_MAX) {
+        free(r);
+        return;
+    }
+    list_push_front(&w->free_requests, &r->node);
+    w->n_free_requests++;
+}
+
+void request_drop_body(struct request *r)
+{
+    if (r->body_dropped || !r->exchange || !exchange_is_sent(r->exchange))
+        return;
+    r->body_dropped = true;
+    size_t before = (size_t)(r->direct_model.p - r->model.p);
+    r->model = arena_dup(r->arena, r->model);
+    if (r->direct_model.n)
+        r->direct_model = span_of(r->model.p + before, r->direct_model.n);
+    r->doc = (struct json_doc){0};
+    r->prompt.text = SPAN_NONE; /* its length is still asked for */
+    conn_drop_body(r->conn);
+    arena_reset(&r->large);
 }
 
 void request_timer(struct request *r, uint64_t ms, uv_timer_cb fn)

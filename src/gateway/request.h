@@ -70,9 +70,11 @@ struct request {
     struct conn *conn;
     struct worker *worker;
     struct plan *plan;
-    struct arena arena;
-    struct list node;      /* in worker->requests */
-    enum step waiting_for; /* while parked */
+    struct arena *arena; /* the connection's, which ends with the request */
+    struct arena large;  /* index and copies of a large body, given back as soon as they are not needed */
+    struct arena *body_arena; /* one of the two */
+    struct list node;         /* in worker->requests, or worker->free_requests */
+    enum step waiting_for;    /* while parked */
 
     /* who and what */
     const struct dialect *dialect;
@@ -80,7 +82,9 @@ struct request {
     const struct plan_key *key;
     struct span id;
     uint64_t started_us, wall_ms, first_byte_us;
+    uint64_t read_us; /* when the reply's bytes that are being handled came; 0 = ask the clock */
     struct json_doc doc;
+    uint32_t model_node;
     struct span model;        /* as the client wrote it, unescaped */
     struct span direct_model; /* behind "provider/" */
     bool stream;
@@ -110,9 +114,7 @@ struct request {
     enum exchange_fail last_fail;
     bool any_fail, egress_blocked, queue_was_full;
     struct kept_reply kept;
-    struct tried_provider tried[TRIED_PROVIDERS_MAX];
     unsigned n_tried;
-    uv_timer_t timer;
     bool timer_open;
 
     /* the reply */
@@ -131,6 +133,11 @@ struct request {
     bool client_gone;
     bool no_row;  /* health and metrics (R41) */
     bool counted; /* in worker->in_flight; health and metrics are not */
+    bool body_dropped;
+
+    /* Not cleared with the rest: written before they are read. */
+    struct tried_provider tried[TRIED_PROVIDERS_MAX];
+    uv_timer_t timer;
 };
 
 /* Runs from <s> until the request parks or is gone. */
@@ -140,6 +147,11 @@ void request_resume(struct request *r, enum step s);
 
 /* A new request for a connection whose head is complete. */
 struct request *request_new(struct worker *w, struct conn *c);
+/* Gives its memory back; the arena belongs to the connection. */
+void request_free(struct request *r);
+/* The request is sent and its reply has begun, so nothing needs its body any more: a stream may stay open for
+ * long. Idempotent. */
+void request_drop_body(struct request *r);
 /* Arms the request's timer: <fn> after <ms>. One timer per request; arming replaces. */
 void request_timer(struct request *r, uint64_t ms, uv_timer_cb fn);
 void request_timer_stop(struct request *r);
@@ -161,6 +173,17 @@ enum step request_refuse_retry(struct request *r, int status, const char *code, 
 
 /* The request id under the name that the configuration gives it, if that is another one than x-request-id. */
 void request_id_field(const struct request *r, struct buf *b);
+/* The field lines of a head that go on, gathered into runs that are copied at once. */
+struct field_run {
+    const char *from, *to;
+};
+static inline void field_run_flush(struct field_run *run, struct buf *b)
+{
+    buf_add(b, run->from, (size_t)(run->to - run->from));
+    run->from = run->to = NULL;
+}
+void field_run_add(struct field_run *run, struct buf *b, const struct http_field *f);
+
 /* Reply parts shared by steps. */
 void reply_head_begin(struct request *r, struct buf *b, int status);
 void reply_head_target(struct request *r, struct buf *b, const struct plan_target *t,

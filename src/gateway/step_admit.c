@@ -33,7 +33,7 @@ static void take_request_id(struct request *r, const struct http_head *h)
     b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
     char hex[32];
     fmt_hex_bytes(hex, b, 16);
-    char *id = arena_alloc(&r->arena, 36);
+    char *id = arena_alloc(r->arena, 36);
     static const uint8_t dash_before[] = {8, 12, 16, 20};
     size_t at = 0, d = 0;
     for (size_t i = 0; i < 32; i++) {

@@ -118,7 +118,7 @@ static void keep_head(struct request *r, const struct http_head *h, uint64_t aft
     reply_head_begin(r, out, h->status);
     reply_head_target(r, out, r->target, r->variant);
     reply_head_fields(r, out, h);
-    k->head = arena_dup(&r->arena, buf_view(out));
+    k->head = arena_dup(r->arena, buf_view(out));
     buf_clear(&k->body);
     k->present = true;
     k->status = h->status;
@@ -157,6 +157,7 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
     bool key_level = key_failed(r, h->status, after);
     /* A key that is used up says nothing about the target while another key is free. */
     tell(r, key_level ? OUTCOME_CLIENT_FAULT : outcome_of(h->status), after);
+    r->read_us = net_now_us(&r->worker->loop);
     if (is_retryable(h->status) || key_level) {
         metric_add(r->target->provider->m_errors[EXCHANGE_FAIL_COUNT], 1);
         note_tried(r, key_level ? 1 : after);
@@ -186,7 +187,8 @@ static void on_flush(struct exchange *x, void *arg)
     struct request *r = arg;
     if (!r->holding)
         relay_flush(r);
-    else if (r->kept.body.full)
+    r->read_us = 0; /* what comes next comes later */
+    if (r->holding && r->kept.body.full)
         next_attempt(r);
 }
 
@@ -196,7 +198,7 @@ static void observe(struct request *r)
 {
     if (r->status >= 400 || r->was_paused)
         return;
-    double ms = (double)(net_now_us(&r->worker->loop) - r->picked_us) / 1000;
+    double ms = (double)((r->read_us ? r->read_us : net_now_us(&r->worker->loop)) - r->picked_us) / 1000;
     target_observe_latency(r->target->state, ms);
     if (r->prompt_read)
         target_observe_duration(r->target->state, ms, r->load_seen, r->prompt.len / BYTES_PER_TOKEN);
@@ -259,7 +261,7 @@ static const struct exchange_events events = {
 enum step step_exchange(struct request *r)
 {
     const struct timeout_settings *t = &r->plan->settings->timeouts;
-    struct iovec *iov = ARENA_ARRAY(&r->arena, struct iovec, UPSTREAM_IOV_MAX);
+    struct iovec iov[UPSTREAM_IOV_MAX];
     unsigned n;
     size_t bytes;
     if (!upstream_body(r, iov, &n, &bytes))

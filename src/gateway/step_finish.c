@@ -68,12 +68,12 @@ static void write_row(struct request *r, uint64_t latency_us)
         .error = span_str(r->error),
     };
     if (r->key) {
-        row.virtual_key = span_str(r->key->name);
-        row.virtual_key_id = span_str(r->key->id);
+        row.virtual_key = r->key->name_span;
+        row.virtual_key_id = span_of(r->key->id, sizeof r->key->id - 1);
     }
     if (r->target) {
-        row.provider = span_str(r->target->provider->settings->name);
-        row.target = r->target->model ? span_str(r->target->model) : r->direct_model;
+        row.provider = r->target->provider->name;
+        row.target = r->target->model ? r->target->model_span : r->direct_model;
         row.pick_reason = span_str(pick_reason_name(pick_word(&r->pick)));
         buf_clear(&w->pick_text);
         balance_explain(r->picked_from->balancer, &r->pick, &w->pick_text);
@@ -106,21 +106,9 @@ static void count_connections(struct worker *w)
     w->counted = now;
 }
 
-static void release(struct request *r)
-{
-    buf_fini(&r->reply_body);
-    buf_fini(&r->kept.body);
-    if (r->sse_open)
-        sse_fini(&r->sse);
-    arena_reset(&r->arena);
-    plan_unref(r->plan);
-    r->magic = 0;
-    free(r);
-}
-
 static void timer_closed(uv_handle_t *h)
 {
-    release(h->data);
+    request_free(h->data);
 }
 
 /* How the reply ended, for the row. */
@@ -142,7 +130,7 @@ enum step step_finish(struct request *r)
     request_end_attempt(r);
     settle_status(r);
     if (!r->no_row) {
-        uint64_t latency_us = clock_mono_us() - r->started_us;
+        uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;
         count(r, latency_us);
         write_row(r, latency_us);
     }
@@ -157,7 +145,7 @@ enum step step_finish(struct request *r)
         r->timer.data = r;
         uv_close((uv_handle_t *)&r->timer, timer_closed);
     } else {
-        release(r);
+        request_free(r);
     }
     if (gone)
         return STEP_GONE;

@@ -21,8 +21,8 @@ static void add_pool(struct request *r, struct plan_pool *pool, struct plan_vari
     c->pool = pool;
     c->variant = v;
     size_t words = pool->n > 64 ? (pool->n + 63) / 64 : 0;
-    target_set_init(&c->allowed, pool->n, words ? ARENA_ARRAY(&r->arena, uint64_t, words) : NULL);
-    target_set_init(&c->eligible, pool->n, words ? ARENA_ARRAY(&r->arena, uint64_t, words) : NULL);
+    target_set_init(&c->allowed, pool->n, words ? ARENA_ARRAY(r->arena, uint64_t, words) : NULL);
+    target_set_init(&c->eligible, pool->n, words ? ARENA_ARRAY(r->arena, uint64_t, words) : NULL);
     for (unsigned i = 0; i < pool->n; i++) {
         const struct plan_provider *p = pool->targets[i].provider;
         bool spoken = speaks(p, r->dialect_id), permitted = plan_key_allows_provider(r->key, p);
@@ -57,7 +57,7 @@ enum step step_route(struct request *r)
         return request_refuse(r, 404, "model_not_found", "model", "The model \"%.*s\" does not exist.",
                               SPAN_FMT(span_of(r->model.p, r->model.n > 200 ? 200 : r->model.n)));
     unsigned n = r->route->n_variants ? r->route->n_variants : 1;
-    r->pools = ARENA_ARRAY(&r->arena, struct candidate_pool, n);
+    r->pools = ARENA_ARRAY(r->arena, struct candidate_pool, n);
     struct tally t = {0};
     if (r->route->n_variants)
         add_variants(r, &t);
@@ -76,7 +76,7 @@ enum step step_route(struct request *r)
 enum step step_context(struct request *r)
 {
     if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy)) {
-        dialect_prompt(r->dialect_id, &r->doc, &r->arena, &r->prompt);
+        dialect_prompt(r->dialect_id, &r->doc, r->arena, &r->prompt);
         r->prompt_read = true;
     }
     return STEP_pick;

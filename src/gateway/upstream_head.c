@@ -67,7 +67,7 @@ static void add_path(struct request *r, struct buf *b, const struct http_head *h
     struct span path = h->path;
     if (p->strip_v1 && span_starts(path, SPAN("/v1/")))
         path = span_of(path.p + 3, path.n - 3);
-    buf_add_str(b, p->origin.base_path);
+    buf_add_span(b, p->base_path);
     buf_add_span(b, path);
     if (h->query.n) {
         buf_add_char(b, '?');
@@ -81,12 +81,7 @@ static void add_auth(struct request *r, struct buf *b)
     r->upstream_key = p->n_keys ? provider_key_take(p->state, net_now_ms(&r->worker->loop)) : -1;
     if (r->upstream_key < 0 || r->upstream_key >= (int)p->n_keys)
         return;
-    static const char *const before[] = {[AUTH_BEARER] = "authorization: Bearer ",
-                                         [AUTH_X_API_KEY] = "x-api-key: ",
-                                         [AUTH_API_KEY] = "api-key: "};
-    buf_add_str(b, before[p->auth]);
-    buf_add_str(b, p->keys[r->upstream_key]);
-    BUF_LIT(b, "\r\n");
+    buf_add_str(b, p->auth_lines[r->upstream_key]);
 }
 
 struct span upstream_head(struct request *r, size_t body_bytes)
@@ -96,26 +91,23 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     buf_clear(b);
     BUF_LIT(b, "POST ");
     add_path(r, b, h);
-    BUF_LIT(b, " HTTP/1.1\r\nhost: ");
-    buf_add_str(b, r->target->provider->origin.host_header);
-    BUF_LIT(b, "\r\ncontent-length: ");
+    buf_add_span(b, r->target->provider->head_middle);
     buf_add_u64(b, body_bytes);
     BUF_LIT(b, "\r\nx-request-id: ");
     buf_add_span(b, r->id);
     BUF_LIT(b, "\r\n");
     request_id_field(r, b);
     bool has_version = false, has_type = false;
+    struct field_run run = {0};
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];
         if (!goes_up(r, h, f))
             continue;
         has_type |= f->id == HTTP_F_CONTENT_TYPE;
         has_version |= span_eq_nocase(f->name, SPAN("anthropic-version"));
-        buf_add_span(b, f->name);
-        BUF_LIT(b, ": ");
-        buf_add_span(b, f->value);
-        BUF_LIT(b, "\r\n");
+        field_run_add(&run, b, f);
     }
+    field_run_flush(&run, b);
     if (!has_type)
         BUF_LIT(b, "content-type: application/json\r\n");
     if (r->target->provider->settings->kind == KIND_ANTHROPIC && !has_version)
@@ -123,7 +115,7 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     add_auth(r, b);
     buf_add_span(b, r->plan->injected);
     BUF_LIT(b, "\r\n");
-    return arena_dup(&r->arena, buf_view(b));
+    return arena_dup(r->arena, buf_view(b));
 }
 
 static bool names_it(const struct strings *list, struct span name)
@@ -169,14 +161,14 @@ static void edit_params(struct request *r, struct json_edits *e, struct json_mem
 static struct span model_text(struct request *r, uint32_t node)
 {
     if (r->target->model)
-        return span_eq(r->model, span_str(r->target->model)) ? SPAN_NONE : r->target->model_json;
+        return span_eq(r->model, r->target->model_span) ? SPAN_NONE : r->target->model_json;
     /* "provider/model": what stands behind the slash. */
     struct buf b;
     buf_init(&b, r->direct_model.n * 6 + 64);
     buf_add_char(&b, '"');
     json_escape(&b, r->direct_model);
     buf_add_char(&b, '"');
-    struct span text = arena_dup(&r->arena, buf_view(&b));
+    struct span text = arena_dup(r->body_arena, buf_view(&b));
     buf_fini(&b);
     return text;
 }
@@ -199,9 +191,9 @@ bool upstream_body(struct request *r, struct iovec *iov, unsigned *ret_n, size_t
     static _Thread_local struct json_edits e; /* some KiB that nobody needs after this call */
     struct json_members params = r->variant ? r->variant->params : r->route->params;
     struct span text = r->doc.text;
-    uint32_t node = json_get(&r->doc, 0, "model");
+    uint32_t node = r->model_node;
     struct span model = model_text(r, node);
-    json_edits_init(&e, &r->doc, &r->arena);
+    json_edits_init(&e, &r->doc, r->body_arena);
     if (params.n)
         edit_params(r, &e, params);
     if (e.n == 0 && !e.overflow) {

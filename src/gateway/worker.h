@@ -30,6 +30,8 @@ struct worker {
     struct pool_counts counted; /* of the pool, as far as the metrics know them */
     struct row_ring *rows;
     struct list requests;
+    struct list free_requests; /* the last one first: it is warm */
+    unsigned n_free_requests;
     _Atomic unsigned in_flight; /* written by this worker alone */
     bool draining;
 

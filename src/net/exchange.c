@@ -52,8 +52,9 @@ void exchange_free_kept(struct pool *p)
 static void recycle(struct exchange *x)
 {
     struct pool *p = x->pool;
-    uv_timer_stop(&x->timer);
-    buf_fini(&x->hold);
+    x->deadline = 0; /* the timer stays armed; the next exchange has use for it, or it finds nothing to do */
+    if (x->hold.p)
+        buf_fini(&x->hold);
     if (x->vec != x->few)
         free(x->vec);
     x->vec = NULL;
@@ -112,6 +113,7 @@ static struct exchange *exchange_new(struct pool *p)
     } else {
         x = MEM_NEW(struct exchange);
         uv_timer_init(&p->loop->uv, &x->timer);
+        uv_unref((uv_handle_t *)&x->timer); /* the connection keeps the loop going, not a timer left armed */
         list_init(&x->node);
         list_init(&x->later.node);
     }
@@ -351,6 +353,11 @@ void exchange_cancel(struct exchange *x)
     if (x->state == STATE_OVER)
         return; /* from inside its last callback */
     release(x);
+}
+
+bool exchange_is_sent(const struct exchange *x)
+{
+    return x->state == STATE_BODY && x->at == x->n_vec;
 }
 
 bool exchange_reused(const struct exchange *x)

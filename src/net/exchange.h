@@ -80,6 +80,9 @@ void exchange_resume(struct exchange *x);
 /* Ends it at once; no callback follows. The connection is closed (reset), so the upstream notices. May be
  * called from inside any callback; in on_end and on_fail it changes nothing. */
 void exchange_cancel(struct exchange *x);
+/* Whether the request is sent or copied and will not be sent again: from on_head on, when this is true,
+ * nobody looks at the bytes of its head and body any more. */
+bool exchange_is_sent(const struct exchange *x);
 /* Whether a connection was reused (for tests and metrics). */
 bool exchange_reused(const struct exchange *x);
 /* Counters of the pool: connections opened, failures to connect. */
