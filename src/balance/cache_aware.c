@@ -12,18 +12,10 @@
  */
 #include <stdlib.h>
 
-#include "balance/strategy.h"
+#include "balance/affinity.h"
 #include "base/mem.h"
 
-/* A share below this is no match (A11): a role word or a greeting must not draw cold prompts together. */
-#define SHARE_MIN 0.1
-
 enum { ON_STACK = 512 };
-
-struct affinity {
-    struct prefix_index *index; /* shared with the balancers before and after in this place */
-    uint32_t *slot;             /* by target */
-};
 
 /* One target as a pick sees it. */
 struct view {
@@ -59,12 +51,6 @@ static void table_fini(struct table *t, unsigned n)
     free(t->view);
 }
 
-/* Shares are divided out, not multiplied, so that 55 of 100 bytes are what "0.55" in a configuration says. */
-static double share_of(uint32_t matched, size_t of)
-{
-    return of ? (double)matched / (double)of : 0;
-}
-
 static void look(struct balancer *b, const struct pick_context *c, const struct candidates *set,
                  struct table *t)
 {
@@ -74,15 +60,14 @@ static void look(struct balancer *b, const struct pick_context *c, const struct 
     CANDIDATES_EACH(i, set)
     {
         t->slot[i] = a->slot[i];
-        /* A replica that was restarted or came back from the dead has lost its cache (A18). */
-        prefix_slot_generation(a->index, a->slot[i], provider_generation(b->providers[i]));
+        affinity_look(a, b, (unsigned)i);
     }
     prefix_match(a->index, c->prompt, t->slot, b->n, t->hit);
     CANDIDATES_EACH(i, set)
     {
         uint32_t matched = t->hit[i].bytes;
         t->view[i] = (struct view){
-            .matched = share_of(matched, c->prompt.n) < SHARE_MIN ? 0 : matched,
+            .matched = affinity_share(matched, c->prompt.n) < AFFINITY_SHARE_MIN ? 0 : matched,
             .load = load_of(b, (unsigned)i, c->now_ms),
             .warmth = prefix_warmth(a->index, a->slot[i]),
         };
@@ -153,7 +138,7 @@ static struct choice decide(struct balancer *b, const struct pick_context *c, co
     const struct strategy_settings *s = &b->settings;
     unsigned warm = first_by(b, set, view, by_warm_part);
     why->least = least_load_of(set, view);
-    if (view[warm].matched > 0 && share_of(view[warm].matched, c->prompt.n) >= s->threshold) {
+    if (view[warm].matched > 0 && affinity_share(view[warm].matched, c->prompt.n) >= s->threshold) {
         if (!is_overloaded(s, view[warm].load, why->least)) {
             why->guard = GUARD_OK;
             return (struct choice){(int)warm, PICK_AFFINITY};
@@ -187,7 +172,7 @@ static void settle(struct balancer *b, const struct pick_context *c, const struc
     p->why.has_load = true;
     p->why.load = t->view[index].load;
     p->why.has_share = c->prompt.n > 0;
-    p->why.share = (float)share_of(t->hit[index].bytes, c->prompt.n);
+    p->why.share = (float)affinity_share(t->hit[index].bytes, c->prompt.n);
     p->receipt.prefix = prefix_record(a->index, a->slot[index], c->prompt, &t->hit[index]);
 }
 
@@ -213,12 +198,12 @@ static void only(struct balancer *b, const struct pick_context *c, unsigned inde
     const struct affinity *a = b->state;
     struct prefix_hit hit;
     prefix_section_begin();
-    prefix_slot_generation(a->index, a->slot[index], provider_generation(b->providers[index]));
+    affinity_look(a, b, index);
     prefix_match(a->index, c->prompt, &a->slot[index], 1, &hit);
     p->why.has_load = true;
     p->why.load = p->why.least = load_of(b, index, c->now_ms);
     p->why.has_share = c->prompt.n > 0;
-    p->why.share = (float)share_of(hit.bytes, c->prompt.n);
+    p->why.share = (float)affinity_share(hit.bytes, c->prompt.n);
     p->receipt.prefix = prefix_record(a->index, a->slot[index], c->prompt, &hit);
     prefix_section_end();
 }
@@ -235,15 +220,10 @@ static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret
     prefix_stats(a->index, a->slot[i], ret);
 }
 
-/* Slots go by identity, so a target that moved in the list, or was away for a reload, finds its own again. */
 static void start(struct balancer *b, struct balancer *previous)
 {
-    struct affinity *a = MEM_NEW(struct affinity), *before = previous ? previous->state : NULL;
-    a->index = before ? prefix_index_ref(before->index) : prefix_index_new(b->settings.limits);
-    prefix_limits_set(a->index, b->settings.limits);
-    a->slot = mem_array(b->n, sizeof *a->slot);
-    for (unsigned i = 0; i < b->n; i++)
-        a->slot[i] = prefix_slot_get(a->index, target_identity(b->targets[i].target));
+    struct affinity *a = MEM_NEW(struct affinity);
+    affinity_init(a, b, previous ? previous->state : NULL);
     b->state = a;
 }
 
@@ -252,10 +232,7 @@ static void stop(struct balancer *b)
     struct affinity *a = b->state;
     if (!a)
         return;
-    for (unsigned i = 0; i < b->n; i++)
-        prefix_slot_put(a->index, a->slot[i]);
-    prefix_index_unref(a->index);
-    free(a->slot);
+    affinity_fini(a, b);
     free(a);
 }
 

@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "balance/affinity.h"
 #include "balance/session_map.h"
 #include "balance/strategy.h"
 #include "base/hash.h"
@@ -27,6 +28,7 @@ enum signal { SIGNAL_NONE, SIGNAL_COST, SIGNAL_LATENCY, SIGNAL_PREDICTION };
 struct stack {
     double session; /* 1 for the target that served the session last */
     double weight;  /* the target's weight by the largest one */
+    double prefix;  /* share of the prompt that the target has served already */
     double load;    /* 1 when idle, 0 for the highest load */
     double signal;  /* 1 for the lowest value, 0 for the highest */
     enum signal which;
@@ -34,7 +36,7 @@ struct stack {
 
 /* By strategy_id. */
 static const struct stack stacks[STRATEGY_COUNT] = {
-    [STRATEGY_PIPELINE] = {.session = 1, .weight = 1, .load = 1},
+    [STRATEGY_PIPELINE] = {.session = 1, .weight = 1, .prefix = 1, .load = 1},
     [STRATEGY_CHEAPEST] = {.signal = 1, .which = SIGNAL_COST, .load = 0.25},
     [STRATEGY_FASTEST] = {.signal = 1, .which = SIGNAL_LATENCY, .load = 0.25},
     [STRATEGY_PREDICTED_LATENCY] = {.signal = 1, .which = SIGNAL_PREDICTION, .load = 0.25},
@@ -43,6 +45,7 @@ static const struct stack stacks[STRATEGY_COUNT] = {
 struct stack_state {
     turn_stamp *turns;
     struct session_map *sessions; /* NULL when the stack does not score them */
+    struct affinity affinity;     /* likewise, its index */
 };
 
 /* What the scores of this pick are relative to. */
@@ -110,8 +113,14 @@ static double score_signal(const struct bounds *m, bool known, double v)
     return s < 0 ? 0 : s > 1 ? 1 : s;
 }
 
+/* Of the prompt's bytes; a share that is too small is none (A11). */
+static double score_prefix(double share)
+{
+    return share < AFFINITY_SHARE_MIN ? 0 : share;
+}
+
 static double score(const struct balancer *b, const struct pick_context *c, const struct bounds *m,
-                    unsigned i, unsigned load)
+                    unsigned i, unsigned load, double share)
 {
     const struct stack *stack = &stacks[b->id];
     double sum = stack->load * score_load(m, load);
@@ -124,40 +133,96 @@ static double score(const struct balancer *b, const struct pick_context *c, cons
         sum += stack->weight * b->targets[i].weight / m->weight_max;
     if (m->session && target_identity(b->targets[i].target) == m->session)
         sum += stack->session;
-    return sum;
+    return sum + stack->prefix * score_prefix(share);
 }
 
-/* The best so far, and the second best. */
-struct ranking {
-    int best, second;
-    double score, second_score;
+/* A candidate with its score, and who comes first among equals (R1). */
+struct scored {
+    int index; /* -1: nobody */
+    double score;
     unsigned load;
+    uint64_t warmth;
     struct turn turn;
+    struct prefix_hit hit;
 };
 
-static void rank(struct ranking *r, unsigned i, double sum, unsigned load, struct turn turn)
+struct ranking {
+    struct scored best;
+    int second;
+    double second_score;
+};
+
+static bool is_before(const struct scored *x, const struct scored *y)
 {
-    bool wins = r->best < 0 || sum > r->score + SCORE_EPSILON ||
-                (sum >= r->score - SCORE_EPSILON && turn_is_before(&turn, &r->turn));
-    if (wins) {
-        r->second = r->best;
-        r->second_score = r->score;
-        r->best = (int)i;
-        r->score = sum;
-        r->load = load;
-        r->turn = turn;
-    } else if (r->second < 0 || sum > r->second_score) {
-        r->second = (int)i;
-        r->second_score = sum;
+    if (y->index < 0 || x->score > y->score + SCORE_EPSILON)
+        return true;
+    if (x->score < y->score - SCORE_EPSILON)
+        return false;
+    return x->warmth != y->warmth ? x->warmth < y->warmth : turn_is_before(&x->turn, &y->turn);
+}
+
+static void rank(struct ranking *r, const struct scored *x)
+{
+    if (is_before(x, &r->best)) {
+        r->second = r->best.index;
+        r->second_score = r->best.score;
+        r->best = *x;
+    } else if (r->second < 0 || x->score > r->second_score) {
+        r->second = x->index;
+        r->second_score = x->score;
     }
+}
+
+static bool reads_prefix(const struct stack_state *s, const struct pick_context *c)
+{
+    return s->affinity.index && c->prompt.n > 0;
+}
+
+enum { WORD = 64 };
+
+/* What the targets of one word of the set have of the prompt. */
+static void match_word(const struct balancer *b, const struct pick_context *c, unsigned first,
+                       uint64_t candidates, struct prefix_hit *ret)
+{
+    const struct stack_state *s = b->state;
+    for (uint64_t left = candidates; left; left &= left - 1)
+        affinity_look(&s->affinity, b, first + (unsigned)__builtin_ctzll(left));
+    unsigned n = b->n - first < WORD ? b->n - first : WORD;
+    prefix_match(s->affinity.index, c->prompt, s->affinity.slot + first, n, ret);
+}
+
+static struct ranking rank_all(const struct balancer *b, const struct pick_context *c,
+                               const struct candidates *set, const struct bounds *m)
+{
+    const struct stack_state *s = b->state;
+    bool prefix = reads_prefix(s, c);
+    struct prefix_hit hits[WORD];
+    struct ranking r = {.best.index = -1, .second = -1};
+    for (unsigned w = 0; w < set->words; w++) {
+        uint64_t left = set->a[w] & set->b[w];
+        if (left && prefix)
+            match_word(b, c, w * WORD, left, hits);
+        for (; left; left &= left - 1) {
+            unsigned bit = (unsigned)__builtin_ctzll(left), i = w * WORD + bit;
+            struct scored x = {.index = (int)i, .load = load_of(b, i, c->now_ms)};
+            if (prefix) {
+                x.hit = hits[bit];
+                x.warmth = prefix_warmth(s->affinity.index, s->affinity.slot[i]);
+            }
+            x.turn = turn_look(b, s->turns, i);
+            x.score = score(b, c, m, i, x.load, affinity_share(x.hit.bytes, c->prompt.n));
+            rank(&r, &x);
+        }
+    }
+    return r;
 }
 
 static void explain(const struct ranking *r, const struct bounds *m, struct pick_why *ret)
 {
     ret->has_score = ret->has_load = true;
-    ret->score = (float)r->score;
-    ret->load = r->load;
-    ret->least = m->load_min < r->load ? m->load_min : r->load;
+    ret->score = (float)r->best.score;
+    ret->load = r->best.load;
+    ret->least = m->load_min < r->best.load ? m->load_min : r->best.load;
     ret->runner_up = r->second;
     ret->runner_up_score = (float)r->second_score;
 }
@@ -167,13 +232,19 @@ static uint64_t session_key(const struct pick_context *c)
     return hash_bytes(c->session.p, c->session.n);
 }
 
-/* What later picks shall know of this one. */
-static void record(struct balancer *b, const struct pick_context *c, unsigned i, struct pick *p)
+/* What later picks shall know of this one. In a section, for the hint's sake. */
+static void record(struct balancer *b, const struct pick_context *c, unsigned i, const struct prefix_hit *hit,
+                   struct pick *p)
 {
     struct stack_state *s = b->state;
     if (s->sessions && c->session.n > 0)
         p->receipt.session =
             session_map_record(s->sessions, session_key(c), target_identity(b->targets[i].target), c->now_ms);
+    if (!reads_prefix(s, c))
+        return;
+    p->why.has_share = true;
+    p->why.share = (float)affinity_share(hit->bytes, c->prompt.n);
+    p->receipt.prefix = prefix_record(s->affinity.index, s->affinity.slot[i], c->prompt, hit);
 }
 
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
@@ -183,22 +254,32 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     uint64_t session =
         s->sessions && c->session.n > 0 ? session_map_find(s->sessions, session_key(c), c->now_ms) : 0;
     struct ranking r;
+    prefix_section_begin();
     for (int tries = TRIES_MAX; tries > 0; tries--) {
         struct bounds m = look(b, c, set);
         m.session = session;
-        r = (struct ranking){.best = -1, .second = -1};
-        CANDIDATES_EACH(i, set)
-        {
-            unsigned load = load_of(b, (unsigned)i, c->now_ms);
-            rank(&r, (unsigned)i, score(b, c, &m, (unsigned)i, load), load,
-                 turn_look(b, s->turns, (unsigned)i));
-        }
+        r = rank_all(b, c, set, &m);
         explain(&r, &m, &p->why);
-        if (turn_take(b, s->turns, (unsigned)r.best, r.turn.stamp))
+        if (turn_take(b, s->turns, (unsigned)r.best.index, r.best.turn.stamp))
             break;
     }
-    record(b, c, (unsigned)r.best, p);
-    return (struct choice){r.best, PICK_SCORE};
+    record(b, c, (unsigned)r.best.index, &r.best.hit, p);
+    prefix_section_end();
+    return (struct choice){r.best.index, PICK_SCORE};
+}
+
+/* One candidate only: it learns all the same. */
+static void only(struct balancer *b, const struct pick_context *c, unsigned i, struct pick *p)
+{
+    const struct stack_state *s = b->state;
+    struct prefix_hit hit = {0};
+    prefix_section_begin();
+    if (reads_prefix(s, c)) {
+        affinity_look(&s->affinity, b, i);
+        prefix_match(s->affinity.index, c->prompt, &s->affinity.slot[i], 1, &hit);
+    }
+    record(b, c, i, &hit, p);
+    prefix_section_end();
 }
 
 static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
@@ -206,6 +287,14 @@ static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
     struct stack_state *s = b->state;
     if (s->sessions)
         session_map_withdraw(s->sessions, &receipt->session);
+    if (s->affinity.index)
+        prefix_withdraw(s->affinity.index, receipt->prefix);
+}
+
+static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret)
+{
+    const struct stack_state *s = b->state;
+    prefix_stats(s->affinity.index, s->affinity.slot[i], ret);
 }
 
 static void start(struct balancer *b, struct balancer *previous)
@@ -214,6 +303,8 @@ static void start(struct balancer *b, struct balancer *previous)
     s->turns = turns_new(b, previous, before ? before->turns : NULL);
     if (stacks[b->id].session > 0)
         s->sessions = before ? session_map_ref(before->sessions) : session_map_new();
+    if (stacks[b->id].prefix > 0)
+        affinity_init(&s->affinity, b, before ? &before->affinity : NULL);
     b->state = s;
 }
 
@@ -224,6 +315,8 @@ static void stop(struct balancer *b)
         return;
     free(s->turns);
     session_map_unref(s->sessions);
+    if (s->affinity.index)
+        affinity_fini(&s->affinity, b);
     free(s);
 }
 
@@ -231,7 +324,7 @@ static void stop(struct balancer *b)
     const struct strategy strategy_##c_name = {                                                              \
         .name = text, .start = start, .stop = stop, .choose = choose, __VA_ARGS__}
 
-STACK(pipeline, "pipeline", .only = record, .withdraw = withdraw);
+STACK(pipeline, "pipeline", .reads_prompt = true, .only = only, .withdraw = withdraw, .prefix_stats = stats);
 STACK(cheapest, "cheapest", .only = NULL);
 STACK(fastest, "fastest", .only = NULL);
 STACK(predicted_latency, "predicted_latency", .reads_prompt = true);

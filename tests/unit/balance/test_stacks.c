@@ -233,6 +233,86 @@ static void test_pipeline_session_time(void **state)
     pool_fini(&p);
 }
 
+/* Scores with equal weights and no load: 1 + 1 + the share. */
+static void test_pipeline_prefix(void **state)
+{
+    for (size_t s = 0; s < ARRAY_LEN(SIZES); s++) {
+        struct pool p;
+        pool_init(&p, STRATEGY_PIPELINE, SIZES[s], NULL);
+        struct request r;
+        request_init(&r, &p);
+        r.c.prompt = SPAN("0123456789");
+        struct pick cold = balance_pick(p.balancer, &r.c);
+        expect_score(&cold, cold.index, 2);
+        assert_true(cold.why.has_share && cold.why.share == 0);
+        struct pick warm = balance_pick(p.balancer, &r.c);
+        expect_score(&warm, cold.index, 3);
+        r.c.prompt = SPAN("01234-----");
+        struct pick half = balance_pick(p.balancer, &r.c);
+        expect_score(&half, cold.index, 2.5);
+        assert_true(half.why.share == 0.5f);
+        /* A tenth is a match, less is not: then everybody is equal, and the least-warmed comes first. */
+        r.c.prompt = SPAN("0---------");
+        struct pick tenth = balance_pick(p.balancer, &r.c);
+        expect_score(&tenth, cold.index, 2.1);
+        balance_withdraw(p.balancer, &tenth.receipt);
+        r.c.prompt = SPAN("0----------");
+        struct pick less = balance_pick(p.balancer, &r.c);
+        assert_int_not_equal(less.index, cold.index);
+        expect_score(&less, less.index, 2);
+        /* One request there costs more than half a prompt is worth. */
+        struct lease l;
+        charge(&p, (unsigned)cold.index, 1, &l);
+        r.c.prompt = SPAN("01234=====");
+        struct pick busy = balance_pick(p.balancer, &r.c);
+        assert_int_not_equal(busy.index, cold.index);
+        /* It failed there: nothing of it stays. */
+        balance_withdraw(p.balancer, &busy.receipt);
+        target_lease_end(&l);
+        assert_int_equal(balance_pick(p.balancer, &r.c).index, cold.index);
+        pool_fini(&p);
+    }
+}
+
+/* Cold prompts of an idle pool are shared out, exactly (A3). */
+static void test_pipeline_cold_prompts(void **state)
+{
+    struct pool p;
+    pool_init(&p, STRATEGY_PIPELINE, 3, NULL);
+    unsigned got[3] = {0};
+    for (int i = 0; i < 24; i++) {
+        struct request r;
+        char text[32];
+        request_init(&r, &p);
+        r.c.prompt = span_of(text, (size_t)sprintf(text, "%c: something of its own", 'a' + i));
+        got[balance_pick(p.balancer, &r.c).index]++;
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(got[i], 8);
+    pool_fini(&p);
+}
+
+/* Among equals the one that has served fewest prompts, until it has caught up (R1). */
+static void test_pipeline_least_warmed(void **state)
+{
+    struct pool p;
+    pool_init(&p, STRATEGY_PIPELINE, 2, NULL);
+    int got[2] = {0};
+    for (int i = 0; i < 9; i++) {
+        struct request r;
+        char text[32];
+        request_init(&r, &p);
+        r.c.prompt = span_of(text, (size_t)sprintf(text, "%c: something of its own", 'a' + i));
+        if (i < 4)
+            set_remove(&r.c.eligible, 1);
+        got[balance_pick(p.balancer, &r.c).index]++;
+        if (i >= 4 && i < 8)
+            assert_int_equal(got[1], i - 3);
+    }
+    assert_int_equal(got[0] + got[1], 9);
+    pool_fini(&p);
+}
+
 /* Also a pick without a choice tells where the session is. */
 static void test_pipeline_session_of_the_only_one(void **state)
 {
@@ -362,6 +442,9 @@ int main(void)
         cmocka_unit_test(test_pipeline_weights_and_loads),
         cmocka_unit_test(test_pipeline_session),
         cmocka_unit_test(test_pipeline_session_time),
+        cmocka_unit_test(test_pipeline_prefix),
+        cmocka_unit_test(test_pipeline_cold_prompts),
+        cmocka_unit_test(test_pipeline_least_warmed),
         cmocka_unit_test(test_pipeline_session_of_the_only_one),
         cmocka_unit_test(test_session_survives_a_reload),
         cmocka_unit_test(test_ties),

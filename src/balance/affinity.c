@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "balance/affinity.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+void affinity_init(struct affinity *a, const struct balancer *b, const struct affinity *before)
+{
+    a->index = before ? prefix_index_ref(before->index) : prefix_index_new(b->settings.limits);
+    prefix_limits_set(a->index, b->settings.limits);
+    a->slot = mem_array(b->n, sizeof *a->slot);
+    for (unsigned i = 0; i < b->n; i++)
+        a->slot[i] = prefix_slot_get(a->index, target_identity(b->targets[i].target));
+}
+
+void affinity_fini(struct affinity *a, const struct balancer *b)
+{
+    for (unsigned i = 0; i < b->n; i++)
+        prefix_slot_put(a->index, a->slot[i]);
+    prefix_index_unref(a->index);
+    free(a->slot);
+}

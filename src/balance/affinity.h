@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a strategy that looks for the prompt's cache has in hand: the index of prompts served and each
+ * target's slot in it. Inside of balance/.
+ */
+#ifndef ROLTER_BALANCE_AFFINITY_H
+#define ROLTER_BALANCE_AFFINITY_H
+
+#include "balance/strategy.h"
+
+/* A share below this is no match (A11): a role word or a greeting must not draw cold prompts together. */
+#define AFFINITY_SHARE_MIN 0.1
+
+struct affinity {
+    struct prefix_index *index; /* shared with the balancers before and after in this place */
+    uint32_t *slot;             /* by target */
+};
+
+/* <before>: of the balancer that stood here, or NULL. Slots go by identity, so a target that moved in the
+ * list, or was away for a reload, finds its own again. */
+void affinity_init(struct affinity *a, const struct balancer *b, const struct affinity *before);
+void affinity_fini(struct affinity *a, const struct balancer *b);
+
+/* Before a match: a replica that was restarted or came back from the dead has lost its cache (A18). */
+static inline void affinity_look(const struct affinity *a, const struct balancer *b, unsigned i)
+{
+    prefix_slot_generation(a->index, a->slot[i], provider_generation(b->providers[i]));
+}
+
+/* Shares are divided out, not multiplied, so that 55 of 100 bytes are what "0.55" in a configuration says. */
+static inline double affinity_share(uint32_t matched, size_t of)
+{
+    return of ? (double)matched / (double)of : 0;
+}
+
+#endif
