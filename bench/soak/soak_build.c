@@ -148,8 +148,8 @@ void build(struct bytes *b, struct ask *a)
     if (a->kind == K_BROKEN) {
         static const char *const broken[] = {
             "GET /v1/models HTTP/1.1\r\nhost : x\r\n\r\n",
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n"
-            "transfer-encoding: chunked\r\n\r\n",
+            ("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n"
+             "transfer-encoding: chunked\r\n\r\n"),
             "GET /v1/models HTTP/1.1\r\nhost: x\r\n folded\r\n\r\n", "\x16\x03\x01\r\n\r\n"};
         bytes_printf(b, "%s", broken[below(4)]);
         a->head_end = b->n - begin;
