@@ -333,13 +333,16 @@ void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *s
 }
 
 /* Above a cap the oldest prompts go, but never the last one that is left. */
-static void evict(struct prefix_index *ix, struct lane *l)
+static uint32_t evict(struct prefix_index *ix, struct lane *l)
 {
+    uint32_t n = 0;
     int64_t max_nodes = (int64_t)RELAXED(ix->max_nodes), max_bytes = (int64_t)RELAXED(ix->max_bytes);
     while ((RELAXED(l->nodes) > max_nodes || RELAXED(l->bytes) > max_bytes) && l->oldest != l->newest) {
         drop_oldest(ix, l);
-        atomic_fetch_add_explicit(&l->evictions, 1, memory_order_relaxed);
+        n++;
     }
+    atomic_fetch_add_explicit(&l->evictions, n, memory_order_relaxed);
+    return n;
 }
 
 /* Locks the slot's lane. It may be given to another slot between looking and locking: look again. */
@@ -372,11 +375,11 @@ struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, stru
         struct entry *e = lane_entry(l, i);
         if (e->records < UINT32_MAX)
             e->records++;
+        receipt = (struct prefix_receipt){.serial = e->serial, .lane = l->id, .entry = i};
         if (added)
-            evict(ix, l);
+            receipt.evicted = evict(ix, l);
         else
             lane_refresh(l, i);
-        receipt = (struct prefix_receipt){.serial = e->serial, .lane = l->id, .entry = i};
         atomic_fetch_add_explicit(&l->warmth, 1, memory_order_relaxed);
         prefix_lock_release(&l->lock);
     }

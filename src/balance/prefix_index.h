@@ -77,6 +77,7 @@ void prefix_section_end(void);
 struct prefix_receipt {
     uint64_t serial;
     uint32_t lane, entry;
+    uint32_t evicted; /* how many prompts the caps put out for it */
 };
 
 /* Records that the slot's target serves <prompt> now: it becomes the slot's most recent one, and the slot's

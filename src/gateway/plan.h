@@ -53,6 +53,7 @@ struct plan_target {
     struct span
         reply_fields; /* x-rolter-provider and x-rolter-target; without the latter when there is no <model> */
     metric_series_t m_ok, m_error;
+    metric_series_t m_evictions; /* none when the strategy keeps no prompts */
 };
 
 struct plan_pool {

@@ -57,6 +57,10 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
     }
     pool->balancer = balancer_new(strategy, members, n, settings, previous ? previous->balancer : NULL);
     free(members);
+    struct prefix_stats stats;
+    for (unsigned i = 0; i < n && balancer_prefix_stats(pool->balancer, i, &stats); i++)
+        pool->targets[i].m_evictions =
+            metric_series(M_PREFIX_EVICTIONS, public_model, target_name(pool->targets[i].state), NULL);
 }
 
 void plan_pool_fini(struct plan *p, struct plan_pool *pool, uint64_t now_ms)

@@ -55,6 +55,7 @@ static bool take(struct request *r, struct candidate_pool *c, const struct pick 
 {
     struct plan_target *t = &c->pool->targets[p->index];
     unsigned load = provider_load(t->provider->state, now_ms);
+    metric_add(t->m_evictions, p->receipt.prefix.evicted);
     if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease)) {
         balance_withdraw(c->pool->balancer, &p->receipt);
         return false;

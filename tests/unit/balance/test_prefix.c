@@ -71,7 +71,7 @@ static void test_eviction_at_cap_3(void **state)
     record(ix, s, "a"); /* is the newest now */
     match(ix, s, "b");  /* stays the oldest */
     assert_int_equal(stats(ix, s).nodes, 3);
-    record(ix, s, "d");
+    assert_int_equal(record(ix, s, "d").evicted, 1);
     assert_int_equal(match(ix, s, "a"), 1);
     assert_int_equal(match(ix, s, "b"), 0);
     assert_int_equal(match(ix, s, "c"), 1);
