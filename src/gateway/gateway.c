@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/gateway.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ struct drain {
 };
 
 struct gateway {
+    pthread_mutex_t servers_lock; /* the workers' listeners go, and others count them, under it; a leaf */
     struct net_loop *signals;
     struct fleet *fleet;
     struct plan *plan;
@@ -105,11 +107,13 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
 /* On the worker's thread, or before it started. Requests in flight end as if their clients had gone. */
 static void worker_close(struct worker *w)
 {
-    if (w->server)
-        server_close(w->server);
-    if (w->unix_server)
-        server_close(w->unix_server);
+    pthread_mutex_lock(&w->gateway->servers_lock);
+    struct server *servers[] = {w->server, w->unix_server};
     w->server = w->unix_server = NULL;
+    pthread_mutex_unlock(&w->gateway->servers_lock);
+    for (size_t i = 0; i < ARRAY_LEN(servers); i++)
+        if (servers[i])
+            server_close(servers[i]);
     CHECK(list_empty(&w->requests));
     if (w->pool)
         pool_free(w->pool);
@@ -149,6 +153,7 @@ static void free_all(struct gateway *g)
     fleet_free(g->fleet);
     free(g->workers);
     free(g->rings);
+    pthread_mutex_destroy(&g->servers_lock);
     free(g);
 }
 
@@ -164,6 +169,7 @@ static void make_url(struct gateway *g)
 struct gateway *gateway_start(struct settings *settings, struct net_loop *signals, char *ret_error)
 {
     struct gateway *g = MEM_NEW(struct gateway);
+    CHECK(pthread_mutex_init(&g->servers_lock, NULL) == 0);
     g->signals = signals;
     g->fleet = fleet_new(FLEET_KEEP_MS);
     g->plan = plan_build(settings, g->fleet, NULL, net_now_ms(signals));
@@ -359,13 +365,16 @@ unsigned gateway_requests_in_flight(const struct gateway *g)
     return n;
 }
 
-unsigned gateway_connections(const struct gateway *g)
+unsigned gateway_connections(struct gateway *g)
 {
     size_t n = 0;
+    pthread_mutex_lock(&g->servers_lock);
     for (unsigned i = 0; i < g->n_workers; i++) {
         const struct worker *w = &g->workers[i];
-        n += server_connections(w->server) + (w->unix_server ? server_connections(w->unix_server) : 0);
+        n += w->server ? server_connections(w->server) : 0;
+        n += w->unix_server ? server_connections(w->unix_server) : 0;
     }
+    pthread_mutex_unlock(&g->servers_lock);
     return (unsigned)n;
 }
 

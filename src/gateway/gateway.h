@@ -31,7 +31,7 @@ void gateway_stop(struct gateway *g);
 
 unsigned gateway_workers(const struct gateway *g);
 unsigned gateway_requests_in_flight(const struct gateway *g);
-unsigned gateway_connections(const struct gateway *g);
+unsigned gateway_connections(struct gateway *g);
 /* Sets the gauges that are derived at scrape time. Any worker. */
 void gateway_refresh_gauges(struct gateway *g, const struct plan *plan);
 
