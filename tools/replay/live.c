@@ -26,6 +26,8 @@ struct live {
     struct pool *pool;
     struct net_origin origin;
     uv_timer_t due, show;
+    uv_idle_t awake; /* runs while something is due: the loop looks for input and does not wait */
+    uv_check_t after_input;
     uv_signal_t interrupt;
     struct list flights;
     size_t sent, under_way, failed;
@@ -47,8 +49,6 @@ struct flight {
     struct live_reply reply;
 };
 
-static void send_due(uv_timer_t *t);
-
 /* The error's words must outlive the run's rows. */
 static const char *status_word(int status)
 {
@@ -64,6 +64,8 @@ static void finish_if_over(struct live *l)
     if (l->under_way > 0 || (l->sent < l->trace->n && !l->was_stopped))
         return;
     uv_close((uv_handle_t *)&l->due, NULL);
+    uv_close((uv_handle_t *)&l->awake, NULL);
+    uv_close((uv_handle_t *)&l->after_input, NULL);
     uv_close((uv_handle_t *)&l->show, NULL);
     uv_close((uv_handle_t *)&l->interrupt, NULL);
     net_loop_stop(&l->loop);
@@ -200,9 +202,20 @@ static uint64_t due_us(const struct live *l, size_t i)
     return (uint64_t)((double)(l->trace->requests[i].at_us - l->trace->requests[0].at_us) / l->o->speed);
 }
 
-static void send_due(uv_timer_t *t)
+/* Replies that are here already have ended before what is sent now, also in the records: so requests leave
+ * behind the reading of input, not when the timer rings. */
+static void on_due(uv_timer_t *t);
+static void on_awake(uv_idle_t *idle)
 {
-    struct live *l = t->data;
+    (void)idle;
+}
+
+static void send_due(uv_check_t *c)
+{
+    struct live *l = c->data;
+    if (!uv_is_active((uv_handle_t *)&l->awake) || uv_is_closing((uv_handle_t *)&l->awake))
+        return;
+    uv_idle_stop(&l->awake);
     uint64_t now_us = net_now_us(&l->loop) - l->begun_us;
     while (!l->was_stopped && l->sent < l->trace->n && due_us(l, l->sent) <= now_us) {
         double late_ms = (double)(now_us - due_us(l, l->sent)) / 1000;
@@ -216,7 +229,13 @@ static void send_due(uv_timer_t *t)
     }
     /* The timer counts from the loop's reading of the clock, which is older than <now_us>. */
     uv_update_time(&l->loop.uv);
-    uv_timer_start(t, send_due, (due_us(l, l->sent) - now_us + 999) / 1000, 0);
+    uv_timer_start(&l->due, on_due, (due_us(l, l->sent) - now_us + 999) / 1000, 0);
+}
+
+static void on_due(uv_timer_t *t)
+{
+    struct live *l = t->data;
+    uv_idle_start(&l->awake, on_awake);
 }
 
 static void show(uv_timer_t *t)
@@ -288,12 +307,15 @@ static bool start(struct live *l, char *ret_error)
     uv_timer_init(&l->loop.uv, &l->due);
     uv_timer_init(&l->loop.uv, &l->show);
     uv_signal_init(&l->loop.uv, &l->interrupt);
-    l->due.data = l->show.data = l->interrupt.data = l;
+    uv_idle_init(&l->loop.uv, &l->awake);
+    uv_check_init(&l->loop.uv, &l->after_input);
+    l->due.data = l->show.data = l->interrupt.data = l->after_input.data = l;
+    uv_check_start(&l->after_input, send_due);
     uv_signal_start(&l->interrupt, on_interrupt, SIGINT);
     progress_begin(&l->progress, isatty(STDERR_FILENO), net_now_ms(&l->loop));
     uv_timer_start(&l->show, show, PROGRESS_MS, PROGRESS_MS);
     l->begun_us = net_now_us(&l->loop);
-    uv_timer_start(&l->due, send_due, 0, 0);
+    uv_timer_start(&l->due, on_due, 0, 0);
     return true;
 }
 

@@ -87,11 +87,38 @@ struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms)
     return pick(g, gateway, &c);
 }
 
+/* Asked with one target a strategy has nothing to choose and learns nothing (whose turn it is), so there is a
+ * second one that carries more load than any guard lets pass. */
+static bool pick_beside_decoy(struct rig *g, unsigned gateway, struct pick_context *c, unsigned target,
+                              struct pick *ret)
+{
+    enum { LEASES_MAX = 2048 };
+    unsigned decoy = target == 0, n = 0;
+    unsigned wanted = 4 * (provider_in_flight(target_provider(g->pool[target].target)) + 2);
+    if (g->o.n_targets < 2 || wanted > LEASES_MAX)
+        return false;
+    struct lease leases[LEASES_MAX];
+    while (n < wanted)
+        CHECK(target_lease_begin(g->pool[decoy].target, &RULES, c->now_ms, false, &leases[n++]));
+    target_set_add(&c->allowed, decoy);
+    *ret = pick(g, gateway, c);
+    while (n > 0)
+        target_lease_end(&leases[--n]);
+    return ret->index == (int)target;
+}
+
 void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io, unsigned target,
                       uint64_t now_ms)
 {
-    balance_withdraw(g->balancers[gateway], &io->receipt);
+    struct balancer *b = g->balancers[gateway];
     struct pick_context c;
+    balance_withdraw(b, &io->receipt);
+    *io = (struct pick){.index = -1};
+    fill_context(g, i, now_ms, &c);
+    target_set_add(&c.allowed, target);
+    if (pick_beside_decoy(g, gateway, &c, target, io))
+        return;
+    balance_withdraw(b, &io->receipt);
     fill_context(g, i, now_ms, &c);
     target_set_add(&c.allowed, target);
     *io = pick(g, gateway, &c);
