@@ -28,35 +28,80 @@ static int by_time(const void *a, const void *b)
     return (x->request > y->request) - (x->request < y->request);
 }
 
-static void begin(struct rig *g, size_t i, const struct recorded *was, struct run *r)
+struct walk {
+    struct rig *rig;
+    const struct recorded *was;
+    const struct step *steps;
+    size_t n, at;
+    uint64_t slack_us;
+    bool *has_ended; /* of each request */
+    struct run *run;
+};
+
+static uint64_t virtual_ms(uint64_t us)
 {
-    uint64_t now_ms = OFFLINE_BEGIN_US / 1000 + was->at_us / 1000;
-    struct pick p = rig_pick(g, 0, i, now_ms);
-    r->compared++;
-    r->rows[i].reason = pick_reason_name(p.reason);
-    if (p.index == was->target) {
-        r->agreed++;
-    } else {
-        r->rows[i].error = "another target";
-        rig_pick_instead(g, 0, i, &p, (unsigned)was->target, now_ms);
+    return OFFLINE_BEGIN_US / 1000 + us / 1000;
+}
+
+static void end(struct walk *w, size_t i)
+{
+    const struct recorded *was = &w->was[i];
+    if (w->has_ended[i])
+        return;
+    rig_first_token(w->rig, i, virtual_ms(was->end_us), (double)(was->end_us - was->at_us) / 1000);
+    rig_end(w->rig, i);
+    w->has_ended[i] = true;
+}
+
+/* Lets one more request end that is recorded to have ended within the slack behind the pick at <at_us>; false
+ * when there is none. */
+static bool end_early(struct walk *w, uint64_t at_us)
+{
+    for (size_t k = w->at + 1; k < w->n && w->steps[k].us <= at_us + w->slack_us; k++) {
+        size_t i = w->steps[k].request;
+        if (!w->steps[k].is_end || w->has_ended[i] || w->was[i].at_us >= at_us)
+            continue;
+        end(w, i);
+        return true;
     }
-    rig_charge(g, i, &p, now_ms);
+    return false;
+}
+
+/* The recorder's times are not the gateway's: what a client sees end just after it sent a request may have
+ * ended before the gateway picked for that. */
+static void begin(struct walk *w, size_t i)
+{
+    const struct recorded *was = &w->was[i];
+    uint64_t now_ms = virtual_ms(was->at_us);
+    struct run_row *row = &w->run->rows[i];
+    struct pick p = rig_pick(w->rig, 0, i, now_ms);
+    row->reason = pick_reason_name(p.reason);
+    w->run->compared++;
+    w->run->agreed_at_once += p.index == was->target;
+    while (p.index != was->target && end_early(w, was->at_us)) {
+        rig_pick_undo(w->rig, 0, &p, now_ms);
+        p = rig_pick(w->rig, 0, i, now_ms);
+    }
+    if (p.index == was->target) {
+        w->run->agreed++;
+    } else {
+        row->error = "another target";
+        rig_pick_undo(w->rig, 0, &p, now_ms);
+        p = rig_pick_forced(w->rig, 0, i, (unsigned)was->target, p.reason == PICK_LEAST_LOAD, now_ms);
+    }
+    rig_charge(w->rig, i, &p, now_ms);
 }
 
 /* A request that ends at its beginning ends behind it all the same. */
-static void walk(struct rig *g, const struct recorded *was, const struct step *steps, size_t n, struct run *r)
+static void walk(struct walk *w)
 {
-    for (size_t k = 0; k < n; k++) {
-        size_t i = steps[k].request;
-        if (!steps[k].is_end) {
-            begin(g, i, &was[i], r);
-            if (was[i].end_us > was[i].at_us)
-                continue;
-        } else if (was[i].end_us == was[i].at_us) {
-            continue;
-        }
-        rig_first_token(g, i, OFFLINE_BEGIN_US / 1000 + was[i].end_us / 1000);
-        rig_end(g, i, (double)(was[i].end_us - was[i].at_us) / 1000);
+    for (w->at = 0; w->at < w->n; w->at++) {
+        size_t i = w->steps[w->at].request;
+        bool is_instant = w->was[i].end_us == w->was[i].at_us;
+        if (!w->steps[w->at].is_end)
+            begin(w, i);
+        if (w->steps[w->at].is_end != is_instant)
+            end(w, i);
     }
 }
 
@@ -103,9 +148,13 @@ bool offline_follow(struct offline *f, const struct offline_item *item, const ch
     run_init(ret, item->name, RUN_STRATEGY, 0);
     offline_start_run(f, ret);
     fill_rows(f, was, ret);
-    struct rig *g = offline_rig(f, item->id);
-    walk(g, was, steps, n_steps, ret);
-    rig_free(g);
+    struct walk w = {.was = was, .steps = steps, .n = n_steps, .run = ret};
+    w.rig = offline_rig(f, item->id);
+    w.slack_us = (uint64_t)(f->o->slack_ms * 1000);
+    w.has_ended = mem_array(n + 1, sizeof *w.has_ended);
+    walk(&w);
+    rig_free(w.rig);
+    free(w.has_ended);
     free(steps);
     free(was);
     ret->took_ms = (double)(clock_mono_us() - begun) / 1000;

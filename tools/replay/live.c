@@ -197,9 +197,13 @@ static void send_one(struct live *l, size_t i)
     f->x = exchange_start(l->pool, &l->origin, buf_view(&f->head), &body, 1, &l->x, &EVENTS, f);
 }
 
-static uint64_t due_us(const struct live *l, size_t i)
+/* When the next one leaves. */
+static uint64_t due_us(const struct live *l)
 {
-    return (uint64_t)((double)(l->trace->requests[i].at_us - l->trace->requests[0].at_us) / l->o->speed);
+    const struct trace_request *q = l->trace->requests;
+    uint64_t us = (uint64_t)((double)(q[l->sent].at_us - q[0].at_us) / l->o->speed);
+    uint64_t gap_us = l->sent > 0 ? l->run->rows[l->sent - 1].at_us + (uint64_t)(l->o->gap_ms * 1000) : 0;
+    return us > gap_us ? us : gap_us;
 }
 
 /* Replies that are here already have ended before what is sent now, also in the records: so requests leave
@@ -217,8 +221,8 @@ static void send_due(uv_check_t *c)
         return;
     uv_idle_stop(&l->awake);
     uint64_t now_us = net_now_us(&l->loop) - l->begun_us;
-    while (!l->was_stopped && l->sent < l->trace->n && due_us(l, l->sent) <= now_us) {
-        double late_ms = (double)(now_us - due_us(l, l->sent)) / 1000;
+    while (!l->was_stopped && l->sent < l->trace->n && due_us(l) <= now_us) {
+        double late_ms = (double)(now_us - due_us(l)) / 1000;
         l->run->late_max_ms = late_ms > l->run->late_max_ms ? late_ms : l->run->late_max_ms;
         send_one(l, l->sent++);
         now_us = net_now_us(&l->loop) - l->begun_us;
@@ -229,7 +233,7 @@ static void send_due(uv_check_t *c)
     }
     /* The timer counts from the loop's reading of the clock, which is older than <now_us>. */
     uv_update_time(&l->loop.uv);
-    uv_timer_start(&l->due, on_due, (due_us(l, l->sent) - now_us + 999) / 1000, 0);
+    uv_timer_start(&l->due, on_due, (due_us(l) - now_us + 999) / 1000, 0);
 }
 
 static void on_due(uv_timer_t *t)

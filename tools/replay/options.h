@@ -27,6 +27,7 @@ struct options {
     uint64_t blocks[OPTIONS_LIST_MAX];
     unsigned n_blocks;
     double prefill_tps, decode_ms;
+    double slack_ms;
     double threshold, balance_rel; /* of cache_aware */
     uint64_t balance_abs;
     struct target_option targets[OPTIONS_LIST_MAX];
@@ -34,6 +35,7 @@ struct options {
     /* live */
     char *url, *model, *key;
     uint64_t max_output, timeout_ms;
+    double gap_ms;
     bool ignore_eos, insecure;
 };
 

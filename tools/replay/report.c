@@ -111,6 +111,7 @@ static void json_settings(struct json_out *o, const struct options *s)
         json_out_member_str(o, "url", s->url);
         json_out_member_str(o, "model", s->model);
         json_out_member_u64(o, "max_output", s->max_output);
+        json_out_member_double(o, "gap_ms", s->gap_ms);
     } else {
         json_out_member_u64(o, "replicas", s->replicas);
         json_out_member_u64(o, "gateways", s->gateways);
@@ -189,6 +190,7 @@ static void json_run(struct json_out *o, const struct report *r, const struct ru
     if (r->o->follow) {
         json_out_member_u64(o, "picks_compared", run->compared);
         json_out_member_u64(o, "picks_agreed", run->agreed);
+        json_out_member_u64(o, "picks_agreed_without_slack", run->agreed_at_once);
     }
     if (r->o->is_live) {
         json_out_member_u64(o, "without_cached_tokens", run->unreported);

@@ -16,7 +16,7 @@ struct rig {
     struct pool_target *pool;
     struct balancer **balancers;
     struct lease *leases; /* of each request */
-    unsigned *loads;      /* that it met at its target */
+    unsigned by_use[64];  /* targets, the one that was used last at the end */
     struct rng rng;
     char *text; /* PROMPT_TEXT_MAX bytes */
 };
@@ -29,6 +29,7 @@ struct rig *rig_new(const struct rig_options *o)
     g->fleet = fleet_new(0);
     g->pool = mem_array(o->n_targets, sizeof *g->pool);
     for (unsigned i = 0; i < o->n_targets; i++) {
+        g->by_use[i] = i;
         const struct rig_target *t = &o->targets[i];
         g->pool[i] = (struct pool_target){fleet_target_get(g->fleet, t->name, t->api_base, t->model), 1};
     }
@@ -36,7 +37,6 @@ struct rig *rig_new(const struct rig_options *o)
     for (unsigned i = 0; i < o->gateways; i++)
         g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, &o->settings, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
-    g->loads = mem_array(o->text->trace->n + 1, sizeof *g->loads);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
     rng_seed(&g->rng, o->seed);
     return g;
@@ -52,7 +52,6 @@ void rig_free(struct rig *g)
     free(g->balancers);
     free(g->pool);
     free(g->leases);
-    free(g->loads);
     free(g->text);
     free(g);
 }
@@ -87,19 +86,21 @@ struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms)
     return pick(g, gateway, &c);
 }
 
-/* Asked with one target a strategy has nothing to choose and learns nothing (whose turn it is), so there is a
- * second one that carries more load than any guard lets pass. */
+/* Asked with one target a strategy has nothing to choose and does not learn whose turn it was. So there is a
+ * second one that carries more load than the first. False when it was chosen all the same. */
 static bool pick_beside_decoy(struct rig *g, unsigned gateway, struct pick_context *c, unsigned target,
                               struct pick *ret)
 {
     enum { LEASES_MAX = 2048 };
     unsigned decoy = target == 0, n = 0;
+    *ret = (struct pick){.index = -1};
     unsigned wanted = 4 * (provider_in_flight(target_provider(g->pool[target].target)) + 2);
     if (g->o.n_targets < 2 || wanted > LEASES_MAX)
         return false;
     struct lease leases[LEASES_MAX];
     while (n < wanted)
         CHECK(target_lease_begin(g->pool[decoy].target, &RULES, c->now_ms, false, &leases[n++]));
+    target_set_add(&c->allowed, target);
     target_set_add(&c->allowed, decoy);
     *ret = pick(g, gateway, c);
     while (n > 0)
@@ -107,44 +108,65 @@ static bool pick_beside_decoy(struct rig *g, unsigned gateway, struct pick_conte
     return ret->index == (int)target;
 }
 
-void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io, unsigned target,
-                      uint64_t now_ms)
+/* A wrong pick among equal loads has changed whose turn it is, and would make the next ones wrong too. Picks
+ * without a prompt, in the order in which the targets really were used last, put that right. */
+static void restore_turns(struct rig *g, unsigned gateway, uint64_t now_ms)
 {
-    struct balancer *b = g->balancers[gateway];
+    for (unsigned k = 0; k < g->o.n_targets; k++) {
+        struct pick_context c = {.now_ms = now_ms, .rng = &g->rng};
+        struct pick p;
+        target_set_init(&c.allowed, g->o.n_targets, NULL);
+        target_set_init(&c.eligible, g->o.n_targets, NULL);
+        pick_beside_decoy(g, gateway, &c, g->by_use[k], &p);
+    }
+}
+
+void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_ms)
+{
+    balance_withdraw(g->balancers[gateway], &p->receipt);
+    if (p->reason == PICK_LEAST_LOAD)
+        restore_turns(g, gateway, now_ms);
+}
+
+struct pick rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, bool by_load,
+                            uint64_t now_ms)
+{
     struct pick_context c;
-    balance_withdraw(b, &io->receipt);
-    *io = (struct pick){.index = -1};
+    struct pick p;
+    fill_context(g, i, now_ms, &c);
+    if (by_load && pick_beside_decoy(g, gateway, &c, target, &p))
+        return p;
+    if (by_load)
+        rig_pick_undo(g, gateway, &p, now_ms);
     fill_context(g, i, now_ms, &c);
     target_set_add(&c.allowed, target);
-    if (pick_beside_decoy(g, gateway, &c, target, io))
-        return;
-    balance_withdraw(b, &io->receipt);
-    fill_context(g, i, now_ms, &c);
-    target_set_add(&c.allowed, target);
-    *io = pick(g, gateway, &c);
+    return pick(g, gateway, &c);
+}
+
+static void note_use(struct rig *g, unsigned target)
+{
+    unsigned k = 0;
+    while (g->by_use[k] != target)
+        k++;
+    memmove(g->by_use + k, g->by_use + k + 1, (g->o.n_targets - k - 1) * sizeof *g->by_use);
+    g->by_use[g->o.n_targets - 1] = target;
 }
 
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms)
 {
     CHECK(!g->leases[i].target);
-    struct target *t = g->pool[p->index].target;
-    g->loads[i] = provider_load(target_provider(t), now_ms);
-    CHECK(target_lease_begin(t, &RULES, now_ms, p->fail_open, &g->leases[i]));
+    note_use(g, (unsigned)p->index);
+    CHECK(target_lease_begin(g->pool[p->index].target, &RULES, now_ms, p->fail_open, &g->leases[i]));
 }
 
-void rig_first_token(struct rig *g, size_t i, uint64_t now_ms)
+void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms)
 {
     target_report(&g->leases[i], &RULES, OUTCOME_OK, 0, now_ms);
+    target_observe_latency(g->leases[i].target, latency_ms);
 }
 
-void rig_end(struct rig *g, size_t i, double took_ms)
+void rig_end(struct rig *g, size_t i)
 {
-    struct target *t = g->leases[i].target;
-    target_observe_latency(t, took_ms);
-    if (strategy_reads_prompt(g->o.strategy)) {
-        uint64_t bytes = prompt_turn_bytes(g->o.text, &g->o.text->trace->requests[i]);
-        target_observe_duration(t, took_ms, g->loads[i], bytes / BYTES_PER_TOKEN);
-    }
     target_lease_end(&g->leases[i]);
     g->leases[i].target = NULL;
 }

@@ -30,10 +30,12 @@ struct rig *rig_new(const struct rig_options *o);
 void rig_free(struct rig *g);
 /* Where this gateway sends request <i>. Not charged yet. */
 struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms);
-/* It goes to <target> all the same: the pick is taken back and made again with that target alone, so that the
- * strategy learns where the request went. */
-void rig_pick_instead(struct rig *g, unsigned gateway, size_t i, struct pick *io, unsigned target,
-                      uint64_t now_ms);
+/* The request does not go there: as if the pick had not been made, as far as that can be. */
+void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_ms);
+/* It goes to <target> whatever the strategy thinks, which learns of it. <by_load>: it chose another for its
+ * load. */
+struct pick rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, bool by_load,
+                            uint64_t now_ms);
 /* Its lease, from the pick to the end. */
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms);
 void rig_first_token(struct rig *g, size_t i, uint64_t now_ms);

@@ -47,6 +47,7 @@ struct run {
     unsigned n_replicas;
     double took_ms;          /* to make this run, real time */
     size_t compared, agreed; /* picks beside those of a recording; 0 without one */
+    size_t agreed_at_once;   /* of these, without the slack of the recorder's times */
     size_t unreported;       /* live: replies that went well and said nothing of cached tokens */
     double late_max_ms;      /* live: how long after its time a request was sent, at worst */
 
