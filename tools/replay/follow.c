@@ -48,8 +48,8 @@ static void end(struct walk *w, size_t i)
     const struct recorded *was = &w->was[i];
     if (w->has_ended[i])
         return;
-    rig_first_token(w->rig, i, virtual_ms(was->end_us), (double)(was->end_us - was->at_us) / 1000);
-    rig_end(w->rig, i);
+    rig_first_token(w->rig, i, virtual_ms(was->end_us));
+    rig_end(w->rig, i, (double)(was->end_us - was->at_us) / 1000);
     w->has_ended[i] = true;
 }
 

@@ -16,6 +16,7 @@ struct rig {
     struct pool_target *pool;
     struct balancer **balancers;
     struct lease *leases; /* of each request */
+    unsigned *loads;      /* that it met at its target */
     unsigned by_use[64];  /* targets, the one that was used last at the end */
     struct rng rng;
     char *text; /* PROMPT_TEXT_MAX bytes */
@@ -37,6 +38,7 @@ struct rig *rig_new(const struct rig_options *o)
     for (unsigned i = 0; i < o->gateways; i++)
         g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, &o->settings, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
+    g->loads = mem_array(o->text->trace->n + 1, sizeof *g->loads);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
     rng_seed(&g->rng, o->seed);
     return g;
@@ -52,6 +54,7 @@ void rig_free(struct rig *g)
     free(g->balancers);
     free(g->pool);
     free(g->leases);
+    free(g->loads);
     free(g->text);
     free(g);
 }
@@ -155,18 +158,25 @@ static void note_use(struct rig *g, unsigned target)
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms)
 {
     CHECK(!g->leases[i].target);
+    struct target *t = g->pool[p->index].target;
     note_use(g, (unsigned)p->index);
-    CHECK(target_lease_begin(g->pool[p->index].target, &RULES, now_ms, p->fail_open, &g->leases[i]));
+    g->loads[i] = provider_load(target_provider(t), now_ms);
+    CHECK(target_lease_begin(t, &RULES, now_ms, p->fail_open, &g->leases[i]));
 }
 
-void rig_first_token(struct rig *g, size_t i, uint64_t now_ms, double latency_ms)
+void rig_first_token(struct rig *g, size_t i, uint64_t now_ms)
 {
     target_report(&g->leases[i], &RULES, OUTCOME_OK, 0, now_ms);
-    target_observe_latency(g->leases[i].target, latency_ms);
 }
 
-void rig_end(struct rig *g, size_t i)
+void rig_end(struct rig *g, size_t i, double took_ms)
 {
+    struct target *t = g->leases[i].target;
+    target_observe_latency(t, took_ms);
+    if (strategy_reads_prompt(g->o.strategy)) {
+        uint64_t bytes = prompt_turn_bytes(g->o.text, &g->o.text->trace->requests[i]);
+        target_observe_duration(t, took_ms, g->loads[i], bytes / BYTES_PER_TOKEN);
+    }
     target_lease_end(&g->leases[i]);
     g->leases[i].target = NULL;
 }
