@@ -16,13 +16,14 @@ class Authority:
         self.folder = folder
         self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"
         _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
-                 "-subj", f"/CN=test {name}", "-keyout", self.key, "-out", self.path)
+                 "-subj", f"/CN=test {name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+                 "-keyout", self.key, "-out", self.path)
 
     def issue(self, name, alternative):
         """<alternative>: as in IP:127.0.0.1,DNS:localhost."""
         cert, key, ask = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         extensions = self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={alternative}\n")
+        extensions.write_text(f"subjectAltName={alternative}\nauthorityKeyIdentifier=keyid\n")
         _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                  "-keyout", key, "-out", ask)
         _openssl("x509", "-req", "-in", ask, "-CA", self.path, "-CAkey", self.key, "-CAcreateserial", "-days", "30",

@@ -122,10 +122,10 @@ static void test_share_of_time(void **state)
     }
     set_addrs((const char *[]){"127.0.0.2", "127.0.0.1"}, 2);
     uint64_t from = clock_mono_ms();
-    struct outcome o = run(200);
+    struct outcome o = run(1000); /* the second half must do on a busy machine as well */
     assert_non_null(o.s);
     assert_int_equal(strncmp(o.peer, "127.0.0.1:", 10), 0);
-    assert_true(clock_mono_ms() - from >= 95);
+    assert_true(clock_mono_ms() - from >= 495);
     set_addrs((const char *[]){"127.0.0.2", "127.0.0.2"}, 2);
     from = clock_mono_ms();
     o = run(60);
