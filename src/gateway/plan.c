@@ -21,19 +21,24 @@ static void build_egress(struct plan *p)
     };
 }
 
-static void build_client(struct plan *p)
+static void put_lower(struct map *names, struct arena *a, struct span name)
 {
     static char present = 1;
+    name = arena_dup(a, name);
+    for (size_t k = 0; k < name.n; k++)
+        if (name.p[k] >= 'A' && name.p[k] <= 'Z')
+            ((char *)name.p)[k] |= 0x20;
+    map_put(names, name, &present);
+}
+
+static void build_client(struct plan *p)
+{
     const struct client_settings *c = &p->settings->client;
     struct arena *a = &p->settings->arena;
     map_init(&p->forwarded);
-    for (unsigned i = 0; i < c->forwarded_headers.n; i++) {
-        struct span name = arena_dup(a, span_str(c->forwarded_headers.item[i]));
-        for (size_t k = 0; k < name.n; k++)
-            if (name.p[k] >= 'A' && name.p[k] <= 'Z')
-                ((char *)name.p)[k] |= 0x20;
-        map_put(&p->forwarded, name, &present);
-    }
+    map_init(&p->injected_names);
+    for (unsigned i = 0; i < c->forwarded_headers.n; i++)
+        put_lower(&p->forwarded, a, span_str(c->forwarded_headers.item[i]));
     if (c->request_id_header && strcasecmp(c->request_id_header, "x-request-id") != 0)
         p->id_header = span_str(c->request_id_header);
     struct buf lines;
@@ -45,6 +50,7 @@ static void build_client(struct plan *p)
         struct json_fault fault;
         CHECK(json_parse(a, m->value, NULL, &doc, &fault) && json_is(&doc, 0, JSON_STRING));
         struct span v = json_string(&doc, 0, a);
+        put_lower(&p->injected_names, a, m->name);
         buf_printf(&lines, "%.*s: %.*s\r\n", SPAN_FMT(m->name), SPAN_FMT(v));
     }
     p->injected = arena_dup(a, buf_view(&lines));
@@ -100,6 +106,7 @@ void plan_unref(struct plan *p)
     plan_free_routes(p, now_ms);
     plan_free_providers(p, now_ms);
     map_fini(&p->forwarded);
+    map_fini(&p->injected_names);
     map_fini(&p->price_by_model);
     settings_free(p->settings);
     free(p);

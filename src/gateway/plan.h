@@ -123,6 +123,7 @@ struct plan {
     struct net_egress egress;
     struct map forwarded;      /* extra request headers that go up, lower case */
     struct span injected;      /* header lines that are added to every upstream request */
+    struct map injected_names; /* of these, lower case: the client's fields of the same name stay behind */
     struct span id_header;     /* another name that the request id has beside x-request-id; usually none */
     struct map price_by_model; /* struct model_price_settings */
 };

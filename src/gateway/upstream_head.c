@@ -32,6 +32,8 @@ static bool is_in(const struct map *names, struct span name)
 /* Never up: the client's credentials, cookies, x-rolter-*, hop-by-hop fields, framing. */
 static bool goes_up(const struct request *r, const struct http_head *h, const struct http_field *f)
 {
+    if (is_in(&r->plan->injected_names, f->name))
+        return false;
     switch (f->id) {
     case HTTP_F_CONTENT_TYPE:
     case HTTP_F_ACCEPT:
@@ -97,7 +99,8 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     buf_add_span(b, r->id);
     BUF_LIT(b, "\r\n");
     request_id_field(r, b);
-    bool has_version = false, has_type = false;
+    const struct map *ours = &r->plan->injected_names;
+    bool has_version = is_in(ours, SPAN("anthropic-version")), has_type = is_in(ours, SPAN("content-type"));
     struct field_run run = {0};
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];

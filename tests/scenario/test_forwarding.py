@@ -178,6 +178,16 @@ def test_request_headers(new_upstream, new_gateway):
     assert "transfer-encoding" not in got and got["content-length"] == str(len(upstream.calls[0].body))
 
 
+def test_injected_headers_win(new_upstream, new_gateway):
+    upstream = new_upstream()
+    gateway = new_gateway(one(upstream, kind="anthropic", more='[client]\ninjected_headers = { "User-Agent" = "us", '
+                                                               '"anthropic-version" = "1", "Content-Type" = "a/b" }\n'))
+    for headers in ({}, {"user-agent": "them", "Anthropic-Version": "2"}):
+        assert gateway.post("/v1/messages", messages("x"), headers).status == 200
+        got = upstream.calls[-1].headers
+        assert [got.all(n) for n in ("user-agent", "anthropic-version", "content-type")] == [["us"], ["1"], ["a/b"]]
+
+
 def test_response_headers(new_upstream, new_gateway):
     down = [("X-Other", "1"), ("X-Other", "2"), ("Openai-Processing-Ms", "12"), ("Retry-After", "3"),
             ("anthropic-ratelimit-tokens-remaining", "99"), ("Content-Type", "application/json; odd"),

@@ -125,7 +125,7 @@ def test_pipeline_keeps_a_session(new_sim, new_gateway):
     homes = {}
     for turn in range(5):
         for session in range(12):
-            reply = gateway.post(CHAT, chat(f"{session}: turn {turn}"), {"x-session-id": f"s{session}"})
+            reply = gateway.post(CHAT, chat(f"{session:02} " * 50 + f"turn {turn}"), {"x-session-id": f"s{session}"})
             assert homes.setdefault(session, by(reply)) == by(reply)
     assert {list(homes.values()).count(f"p{i}") for i in range(3)} == {4}
     # Another order of the same targets is the same targets.
