@@ -3,6 +3,10 @@
 
 #include "base/check.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define UNKNOWN UINT64_MAX
 
 void usage_init(struct usage *u)
@@ -75,15 +79,36 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
+static const char name[] = "\"usage\"";
+enum { NAME_BYTES = sizeof name - 1 };
+
+/* The name in [p, end), or NULL. Every event of a stream is looked at, and memmem takes a step for each byte:
+ * so 16 places at once, by the first two bytes. */
+static const char *find_name(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    for (; end - p >= 16 + NAME_BYTES; p += 16) {
+        __m128i quote = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8('"'));
+        __m128i u = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + 1)), _mm_set1_epi8('u'));
+        unsigned hits = (unsigned)_mm_movemask_epi8(_mm_and_si128(quote, u));
+        for (; hits; hits &= hits - 1) {
+            const char *at = p + __builtin_ctz(hits);
+            if (memcmp(at, name, NAME_BYTES) == 0)
+                return at;
+        }
+    }
+#endif
+    return memmem(p, (size_t)(end - p), name, NAME_BYTES);
+}
+
 /* Quotes inside of strings are escaped, so the name with its quotes is a member's name or a string's whole
  * value. */
 bool dialect_may_have_usage(enum dialect_id id, struct span data)
 {
-    static const char name[] = "\"usage\"";
     const char *p = data.p, *end = data.p + data.n;
     (void)id; /* every dialect calls it so */
-    while (data.n && (p = memmem(p, (size_t)(end - p), name, sizeof name - 1))) {
-        p = skip_space(p + sizeof name - 1, end);
+    while (data.n && (p = find_name(p, end))) {
+        p = skip_space(p + NAME_BYTES, end);
         if (p == end || *p != ':')
             continue;
         p = skip_space(p + 1, end);

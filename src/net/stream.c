@@ -2,6 +2,7 @@
 #include "net/stream.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -104,6 +105,7 @@ static struct stream *stream_new(struct net_loop *l, const struct stream_events 
     s->ev = ev;
     s->arg = arg;
     s->is_pipe = is_pipe;
+    s->fd = -1;
     s->handles = 1;
     list_init(&s->later.node);
     return s;
@@ -363,6 +365,23 @@ static void stream_queue(struct stream *s, const struct iovec *iov, unsigned n, 
     stream_fly(s, b.p, b.n);
 }
 
+/* What the socket takes at once, or a negative libuv code. libuv would do it with writev, whose way through
+ * the kernel is longer. Nothing of ours is queued in libuv (s->out). */
+static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n)
+{
+    const struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+    ssize_t r;
+    if (s->fd < 0)
+        s->fd = stream_fd(s);
+    do
+        r = n == 1 ? send(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                   : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (r < 0 && errno == EINTR);
+    if (r >= 0)
+        return r;
+    return errno == EWOULDBLOCK || errno == ENOBUFS ? UV_EAGAIN : uv_translate_sys_error(errno);
+}
+
 int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
 {
     size_t total = 0, sent = 0;
@@ -371,10 +390,10 @@ int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
     if (total == 0)
         return 0;
     if (!s->out) {
-        int r = uv_try_write(&s->u.stream, (const uv_buf_t *)iov, n);
+        ssize_t r = send_now(s, iov, n);
         if (r < 0 && r != UV_EAGAIN) {
-            stream_break(s, r);
-            return r;
+            stream_break(s, (int)r);
+            return (int)r;
         }
         sent = r > 0 ? (size_t)r : 0;
     }

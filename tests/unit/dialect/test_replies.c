@@ -177,6 +177,23 @@ static void totals(void **state)
     assert_int_equal(usage_total(&(struct usage){NONE - 1, 5, NONE, NONE, NONE}), NONE);
 }
 
+/* The name is found at every place of texts of every length, and nothing that is nearly it. */
+static void usage_is_found_anywhere(void **state)
+{
+    static const char name[] = "\"usage\":1", near[] = "\"usagf\":1";
+    char text[120];
+    for (size_t n = sizeof name - 1; n <= sizeof text; n++) {
+        for (size_t at = 0; at + sizeof name - 1 <= n; at++) {
+            memset(text, at % 2 ? '"' : 'u', n);
+            memcpy(text + at, name, sizeof name - 1);
+            assert_true(dialect_may_have_usage(DIALECT_CHAT, span_of(text, n)));
+            assert_false(dialect_may_have_usage(DIALECT_CHAT, span_of(text, at + sizeof name - 3)));
+            memcpy(text + at, near, sizeof near - 1);
+            assert_false(dialect_may_have_usage(DIALECT_CHAT, span_of(text, n)));
+        }
+    }
+}
+
 static void may_have_usage(void **state)
 {
     (void)state;
@@ -279,9 +296,10 @@ static void error_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths),          cmocka_unit_test(usages),      cmocka_unit_test(split_usage),
-        cmocka_unit_test(totals),         cmocka_unit_test(error_types), cmocka_unit_test(error_bodies),
-        cmocka_unit_test(may_have_usage),
+        cmocka_unit_test(paths),          cmocka_unit_test(usages),
+        cmocka_unit_test(split_usage),    cmocka_unit_test(totals),
+        cmocka_unit_test(error_types),    cmocka_unit_test(error_bodies),
+        cmocka_unit_test(may_have_usage), cmocka_unit_test(usage_is_found_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
