@@ -84,14 +84,6 @@ void prefix_index_unref(struct prefix_index *ix)
     MAGIC_CHECK(ix, INDEX_MAGIC);
     if (atomic_fetch_sub_explicit(&ix->refs, 1, memory_order_acq_rel) > 1)
         return;
-    for (uint32_t i = 0; i < LANES_MAX; i++) {
-        struct lane *l = lane_of(ix, i);
-        while (l && l->oldest != ENTRY_NONE) {
-            prefix_section_begin();
-            drop_oldest(ix, l);
-            prefix_section_end();
-        }
-    }
     tree_fini(&ix->tree);
     pthread_mutex_destroy(&ix->lock);
     ix->magic = 0;
