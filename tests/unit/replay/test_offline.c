@@ -67,9 +67,13 @@ static void test_known_figures(void **state)
         const char *name;
         double hits, hits_off, mean, mean_off, busiest, busiest_off;
     } known[] = {
-        {"round_robin", 8.1, 0.06, 3.25, 0.01, 1.05, 0.006}, {"random", 7.7, 0.6, 4.67, 0.3, 1.03, 0.1},
-        {"least_load", 7.8, 0.5, 3.33, 0.25, 1.05, 0.05},    {"sglang", 25.5, 0.6, 2.76, 0.12, 1.03, 0.1},
-        {"lmetric", 21.2, 1.1, 1.50, 0.06, 1.14, 0.1},       {"llmd", 25.9, 0.6, 1.86, 0.08, 1.04, 0.05},
+        {"round_robin", 8.1, 0.06, 3.25, 0.01, 1.05, 0.006},
+        {"random", 7.7, 0.6, 4.67, 0.3, 1.03, 0.1},
+        {"least_load", 7.8, 0.5, 3.33, 0.25, 1.05, 0.05},
+        {"cache_aware", 22.9, 1.5, 2.80, 0.2, 1.07, 0.15},
+        {"sglang", 25.5, 0.6, 2.76, 0.12, 1.03, 0.1},
+        {"lmetric", 21.2, 1.1, 1.50, 0.06, 1.14, 0.1},
+        {"llmd", 25.9, 0.6, 1.86, 0.08, 1.04, 0.05},
     };
     struct scene s;
     struct run r;
