@@ -67,8 +67,8 @@ bool strategy_reads_prompt(enum strategy_id id);
 
 /* <targets> is copied; the targets themselves are borrowed: the plan that makes the balancer has references.
  * <settings> may be NULL: the defaults. <previous> (may be NULL) is the balancer that stood in the same place
- * before a reload: what it has learnt is taken over by target identity, not by position; when nothing differs,
- * it is the one that is returned. Reference counted, made with one reference. */
+ * before a reload: what it has learnt is taken over by target identity, not by position; when nothing
+ * differs, it is the one that is returned. Reference counted, made with one reference. */
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
                               const struct strategy_settings *settings, struct balancer *previous);
 struct balancer *balancer_ref(struct balancer *b);
