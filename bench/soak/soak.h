@@ -46,7 +46,8 @@ struct ask { /* a request that is under way */
     uint32_t n;
     enum kind kind;
     uint32_t tokens; /* that were asked for, DIRECT kinds */
-    bool close;      /* said Connection: close */
+    bool keep;       /* another one follows: may not say Connection: close */
+    bool close;      /* said it */
     size_t head_end; /* in the bytes to send */
 };
 

@@ -157,7 +157,7 @@ void build(struct bytes *b, struct ask *a)
     }
     const char *path = add_body(&body, a);
     bool chunked = body.n && chance(100);
-    a->close = chance(20);
+    a->close = !a->keep && chance(20);
     bytes_printf(b, "%s %s HTTP/1.1\r\nhost: soak\r\nauthorization: Bearer %s\r\nx-request-id: s%u-%u\r\n",
                  body.n              ? "POST"
                  : a->kind == K_HUGE ? "POST"

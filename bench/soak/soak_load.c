@@ -5,8 +5,8 @@
  *                  --out FILE [--calm] [--plain]
  *
  * Sends that many requests, or until the standard input ends, and prints "done N" now and then and one JSON
- * line at the end. FILE gets four bytes for each request number: kind, outcome (+ HEAD_SEEN), status as 16
- * bit. Exit status 1 when a reply was wrong.
+ * line at the end. FILE gets four bytes for each request number: kind + 16 * fault, outcome (+ HEAD_SEEN),
+ * status as 16 bit. Exit status 1 when a reply was wrong.
  */
 #include "soak.h"
 
@@ -81,10 +81,11 @@ static void tick(void)
     now_us = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static void record(const struct ask *a, enum outcome o, bool head_seen, int status)
+static void record(const struct conn *c, enum outcome o, bool head_seen, int status)
 {
-    records[a->n] =
-        (struct record){(uint8_t)a->kind, (uint8_t)(o + (head_seen ? HEAD_SEEN : 0)), (uint16_t)status};
+    const struct ask *a = &c->asks[c->at];
+    records[a->n] = (struct record){(uint8_t)(a->kind | (int)c->fault << 4),
+                                    (uint8_t)(o + (head_seen ? HEAD_SEEN : 0)), (uint16_t)status};
     outcomes[o]++;
     done++;
 }
@@ -101,7 +102,7 @@ static void wrong(struct conn *c, const char *why)
             opt.seed, a->n, a->kind, c->fault, c->reset, c->fault_at, c->sent, c->out.n, c->reused, why,
             c->reply.status, (int)n, c->in.n ? c->in.p : "");
     }
-    record(a, O_WRONG, c->reply.head_seen, c->reply.status);
+    record(c, O_WRONG, c->reply.head_seen, c->reply.status);
     c->at++;
 }
 
@@ -201,6 +202,7 @@ static bool begin(struct conn *c)
     for (unsigned i = 0; i < c->n_asks; i++) {
         do {
             c->asks[i] = (struct ask){.n = launched, .kind = draw_kind()};
+            c->asks[i].keep = i + 1 < c->n_asks;
             /* Only the last one of a pair may be something that ends the connection. */
         } while (i + 1 < c->n_asks && (c->asks[i].kind == K_HUGE || c->asks[i].kind == K_BROKEN));
         launched++;
@@ -225,7 +227,7 @@ static void leave(struct conn *c)
 {
     bool no_head = c->sent < c->asks[0].head_end || c->asks[0].kind == K_BROKEN;
     for (; c->at < c->n_asks; c->at++) {
-        record(&c->asks[c->at], no_head ? O_NO_ROW : O_ABORTED, c->reply.head_seen, c->reply.status);
+        record(c, no_head ? O_NO_ROW : O_ABORTED, c->reply.head_seen, c->reply.status);
         c->reply.head_seen = false;
     }
     hang_up(c, c->reset);
@@ -242,7 +244,7 @@ static void lost(struct conn *c)
         if (opt.calm || c->reply.status != 200)
             wrong(c, "a reply that broke off");
         else {
-            record(&c->asks[c->at], O_BROKEN, true, c->reply.status);
+            record(c, O_BROKEN, true, c->reply.status);
             c->at++;
         }
     }
@@ -251,7 +253,7 @@ static void lost(struct conn *c)
             wrong(c, "no reply");
             continue;
         }
-        record(&c->asks[c->at], c->asks[c->at].kind == K_BROKEN ? O_NO_ROW : O_LOST, false, 0);
+        record(c, c->asks[c->at].kind == K_BROKEN ? O_NO_ROW : O_LOST, false, 0);
         c->at++;
     }
     hang_up(c, false);
@@ -288,7 +290,7 @@ static bool take_replies(struct conn *c)
             break;
         }
         bool no_row = a->kind == K_BROKEN;
-        record(a, no_row ? O_NO_ROW : O_COMPLETE, true, c->reply.status);
+        record(c, no_row ? O_NO_ROW : O_COMPLETE, true, c->reply.status);
         c->at++;
         size_t used = c->reply.scan;
         memmove(c->in.p, c->in.p + used, c->in.n - used);
@@ -303,7 +305,7 @@ static bool take_replies(struct conn *c)
         }
     }
     for (; c->fd < 0 && c->at < c->n_asks; c->at++)
-        record(&c->asks[c->at], c->asks[c->at].kind == K_BROKEN ? O_NO_ROW : O_LOST, false, 0);
+        record(c, c->asks[c->at].kind == K_BROKEN ? O_NO_ROW : O_LOST, false, 0);
     next(c);
     return false;
 }
