@@ -5,6 +5,8 @@
  */
 #include "balance/pool.h"
 
+#include <pthread.h>
+
 #include "base/buf.h"
 
 static const unsigned SIZES[] = {2, 3, 63, 64, 65, 130};
@@ -382,6 +384,69 @@ static void test_ties(void **state)
         }
 }
 
+enum { THREADS = 4, EACH = 20000 };
+
+struct picker {
+    struct pool *pool;
+    unsigned number, got[3];
+    bool is_wrong;
+};
+
+/* Picks, learns and takes back, all at once with others; a session must be where this thread served it last.
+ */
+static void *run_picker(void *arg)
+{
+    struct picker *t = arg;
+    struct rng rng;
+    rng_seed(&rng, t->number);
+    for (unsigned i = 0; i < EACH; i++) {
+        struct request r;
+        char name[32], text[64];
+        request_init(&r, t->pool);
+        r.c.rng = &rng;
+        r.c.session = span_of(name, (size_t)sprintf(name, "thread %u, %u", t->number, i / 4));
+        r.c.prompt = span_of(text, (size_t)sprintf(text, "%u: what all begin with, %u", i / 4, t->number));
+        r.c.prompt_len = r.c.prompt.n;
+        struct pick k = balance_pick(t->pool->balancer, &r.c);
+        t->got[k.index]++;
+        struct target *target = t->pool->targets[k.index].target;
+        target_observe_latency(target, 1 + i % 7);
+        target_observe_duration(target, 1 + i % 7, i % 3, i % 1000);
+        struct pick again = balance_pick(t->pool->balancer, &r.c);
+        t->is_wrong |= balancer_strategy(t->pool->balancer) == STRATEGY_PIPELINE && again.index != k.index;
+        if (i % 3 == 0)
+            balance_withdraw(t->pool->balancer, &again.receipt);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    const enum strategy_id ids[] = {STRATEGY_PIPELINE, STRATEGY_FASTEST, STRATEGY_PREDICTED_LATENCY};
+    for (size_t k = 0; k < ARRAY_LEN(ids); k++) {
+        struct pool p;
+        pool_init(&p, ids[k], 3, NULL);
+        pthread_t threads[THREADS];
+        struct picker pickers[THREADS];
+        for (unsigned i = 0; i < THREADS; i++) {
+            pickers[i] = (struct picker){.pool = &p, .number = i};
+            assert_int_equal(pthread_create(&threads[i], NULL, run_picker, &pickers[i]), 0);
+        }
+        unsigned got[3] = {0};
+        for (unsigned i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+            assert_false(pickers[i].is_wrong);
+            for (unsigned j = 0; j < 3; j++)
+                got[j] += pickers[i].got[j];
+        }
+        assert_int_equal(got[0] + got[1] + got[2], THREADS * EACH);
+        if (ids[k] == STRATEGY_PIPELINE) /* nobody is favoured */
+            for (unsigned j = 0; j < 3; j++)
+                assert_in_range(got[j], THREADS * EACH / 3 * 8 / 10, THREADS * EACH / 3 * 12 / 10);
+        pool_fini(&p);
+    }
+}
+
 static void expect_text(struct pool *p, const struct pick *k, const char *text)
 {
     struct buf b;
@@ -448,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_pipeline_session_of_the_only_one),
         cmocka_unit_test(test_session_survives_a_reload),
         cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
