@@ -26,13 +26,8 @@ static enum step answer(struct request *r, int status, const char *content_type,
     struct buf *out = &r->worker->out;
     buf_clear(out);
     reply_head_begin(r, out, status);
-    r->reply_keep = !conn_will_close(r->conn);
-    buf_printf(out, "content-type: %s\r\ncontent-length: %zu\r\n%s\r\n", content_type, body->n,
-               r->reply_keep ? "" : "connection: close\r\n");
-    struct iovec iov[2] = {{out->p, out->n}, {body->p, body->n}};
-    conn_writev(r->conn, iov, 2);
-    r->reply_begun = true;
-    r->upstream_complete = true;
+    buf_printf(out, "content-type: %s\r\n", content_type);
+    reply_write_whole(r, out, buf_view(body));
     r->status = status;
     return STEP_finish;
 }

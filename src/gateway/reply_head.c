@@ -126,3 +126,20 @@ void reply_head_fields(struct request *r, struct buf *b, const struct http_head 
     }
     field_run_flush(&run, b);
 }
+
+void reply_write_whole(struct request *r, struct buf *out, struct span body)
+{
+    const struct http_head *h = conn_head(r->conn);
+    buf_printf(out, "content-length: %zu\r\n", body.n);
+    r->reply_keep = !conn_will_close(r->conn);
+    if (!r->reply_keep)
+        BUF_LIT(out, "connection: close\r\n");
+    else if (h->minor == 0)
+        BUF_LIT(out, "connection: keep-alive\r\n");
+    BUF_LIT(out, "\r\n");
+    struct iovec iov[2] = {{out->p, out->n}, {(void *)(uintptr_t)body.p, body.n}};
+    bool has_body = body.n && !span_eq(h->method, SPAN("HEAD"));
+    conn_writev(r->conn, iov, has_body ? 2 : 1);
+    r->reply_begun = true;
+    r->upstream_complete = true;
+}

@@ -132,6 +132,7 @@ void request_end_attempt(struct request *r)
         r->exchange = NULL;
     }
     request_timer_stop(r);
+    queue_wait_over(r);
     if (r->ticket)
         queue_abandon(r);
     if (r->gate_held) {
@@ -155,16 +156,8 @@ static void refuse_write(struct request *r, int status, const char *code, const 
     if (status == 405)
         buf_add_str(out, strcmp(code, "method_not_allowed_get") == 0 ? "allow: GET\r\n" : "allow: POST\r\n");
     buf_add_str(out, "content-type: application/json\r\n");
-    buf_printf(out, "content-length: %zu\r\n", body.n);
-    r->reply_keep = !conn_will_close(r->conn);
-    if (!r->reply_keep)
-        buf_add_str(out, "connection: close\r\n");
-    buf_add_str(out, "\r\n");
-    struct iovec iov[2] = {{out->p, out->n}, {body.p, body.n}};
-    conn_writev(r->conn, iov, 2);
+    reply_write_whole(r, out, buf_view(&body));
     buf_fini(&body);
-    r->reply_begun = true;
-    r->upstream_complete = true;
     r->status = status;
     r->error = code;
 }

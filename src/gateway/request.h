@@ -145,6 +145,10 @@ void request_run(struct request *r, enum step s);
 /* Goes on after parking; only events and deadlines call it. */
 void request_resume(struct request *r, enum step s);
 
+/* An id for a request that brought none: a UUID, version 4. */
+enum { REQUEST_ID_CHARS = 36 };
+void request_make_id(struct worker *w, char ret[REQUEST_ID_CHARS]);
+
 /* A new request for a connection whose head is complete. */
 struct request *request_new(struct worker *w, struct conn *c);
 /* Gives its memory back; the arena belongs to the connection. */
@@ -161,6 +165,8 @@ void request_end_attempt(struct request *r);
 /* The attempt has failed, or did not take place: what the pick recorded does not stand. Idempotent. */
 void request_withdraw_pick(struct request *r);
 
+/* The wait for a slot is over, with or without one: it counts for the row and the metric. Idempotent. */
+void queue_wait_over(struct request *r);
 /* Leaves the queue of the present target's provider. */
 void queue_abandon(struct request *r);
 
@@ -190,6 +196,9 @@ void reply_head_target(struct request *r, struct buf *b, const struct plan_targe
                        const struct plan_variant *v);
 /* The upstream's end-to-end fields (R32). */
 void reply_head_fields(struct request *r, struct buf *b, const struct http_head *h);
+/* Ends the head that was begun in <out> with its framing and writes it with <body>, which a HEAD request does
+ * not get: the whole reply. */
+void reply_write_whole(struct request *r, struct buf *out, struct span body);
 /* The upstream request's head. */
 struct span upstream_head(struct request *r, size_t body_bytes);
 /* The body's vectors (at most UPSTREAM_IOV_MAX) and their total. False when the client's body has so many

@@ -18,7 +18,26 @@ static bool is_visible_ascii(struct span s)
     return s.n > 0 && s.n <= REQUEST_ID_MAX;
 }
 
-/* The client's id when it is usable (R33), else a new one in the form of a UUID, version 4. */
+void request_make_id(struct worker *w, char ret[REQUEST_ID_CHARS])
+{
+    uint64_t bits[2] = {rng_u64(&w->loop.rng), rng_u64(&w->loop.rng)};
+    uint8_t *b = (uint8_t *)bits;
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    char hex[32];
+    fmt_hex_bytes(hex, b, 16);
+    static const uint8_t dash_before[] = {8, 12, 16, 20};
+    size_t at = 0, d = 0;
+    for (size_t i = 0; i < 32; i++) {
+        if (d < sizeof dash_before && i == dash_before[d]) {
+            ret[at++] = '-';
+            d++;
+        }
+        ret[at++] = hex[i];
+    }
+}
+
+/* The client's id when it is usable (R33), else a new one. */
 static void take_request_id(struct request *r, const struct http_head *h)
 {
     struct span given = r->plan->id_header.n ? http_field_find(h, r->plan->id_header)
@@ -27,23 +46,9 @@ static void take_request_id(struct request *r, const struct http_head *h)
         r->id = given;
         return;
     }
-    uint64_t bits[2] = {rng_u64(&r->worker->loop.rng), rng_u64(&r->worker->loop.rng)};
-    uint8_t *b = (uint8_t *)bits;
-    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
-    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
-    char hex[32];
-    fmt_hex_bytes(hex, b, 16);
-    char *id = arena_alloc(r->arena, 36);
-    static const uint8_t dash_before[] = {8, 12, 16, 20};
-    size_t at = 0, d = 0;
-    for (size_t i = 0; i < 32; i++) {
-        if (d < sizeof dash_before && i == dash_before[d]) {
-            id[at++] = '-';
-            d++;
-        }
-        id[at++] = hex[i];
-    }
-    r->id = span_of(id, 36);
+    char *id = arena_alloc(r->arena, REQUEST_ID_CHARS);
+    request_make_id(r->worker, id);
+    r->id = span_of(id, REQUEST_ID_CHARS);
 }
 
 /* Authorization: Bearer (any case) first, else x-api-key (R34). */
@@ -78,7 +83,9 @@ enum step step_admit(struct request *r)
 {
     const struct http_head *h = conn_head(r->conn);
     take_request_id(r, h);
-    bool is_get = span_eq(h->method, SPAN("GET")), is_post = span_eq(h->method, SPAN("POST"));
+    /* HEAD is GET without the body (reply_write_whole). */
+    bool is_get = span_eq(h->method, SPAN("GET")) || span_eq(h->method, SPAN("HEAD")),
+         is_post = span_eq(h->method, SPAN("POST"));
     enum endpoint e = endpoint_by_path(r->plan, h->path);
     r->dialect = e == ENDPOINT_NONE ? dialect_by_path(h->path, &r->dialect_id) : NULL;
     if (e != ENDPOINT_NONE && e != ENDPOINT_MODELS)

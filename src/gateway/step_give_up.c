@@ -15,12 +15,7 @@ static enum step send_kept(struct request *r)
     struct buf *out = &r->worker->out;
     buf_clear(out);
     buf_add_span(out, k->head);
-    r->reply_keep = !conn_will_close(r->conn);
-    buf_printf(out, "content-length: %zu\r\n%s\r\n", k->body.n, r->reply_keep ? "" : "connection: close\r\n");
-    struct iovec iov[2] = {{out->p, out->n}, {k->body.p, k->body.n}};
-    conn_writev(r->conn, iov, 2);
-    r->reply_begun = true;
-    r->upstream_complete = true;
+    reply_write_whole(r, out, buf_view(&k->body));
     r->status = k->status;
     r->error = "upstream_status";
     return STEP_finish;

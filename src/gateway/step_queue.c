@@ -10,15 +10,20 @@
 
 enum { QUEUE_POLL_MS = 10 };
 
+void queue_wait_over(struct request *r)
+{
+    if (!r->queue_since_us)
+        return;
+    uint64_t waited = net_now_us(&r->worker->loop) - r->queue_since_us;
+    r->queue_us += waited;
+    r->queue_since_us = 0;
+    metric_observe(r->target->provider->m_queue_wait, (double)waited / 1000);
+}
+
 static void slot_taken(struct request *r)
 {
     r->gate_held = true;
-    if (r->queue_since_us) {
-        uint64_t waited = net_now_us(&r->worker->loop) - r->queue_since_us;
-        r->queue_us += waited;
-        r->queue_since_us = 0;
-        metric_observe(r->target->provider->m_queue_wait, (double)waited / 1000);
-    }
+    queue_wait_over(r);
 }
 
 /* On the request's own loop. */
@@ -80,6 +85,8 @@ static enum step queue_full(struct request *r)
         uint64_t now = net_now_ms(&r->worker->loop);
         if (!r->queue_deadline_ms)
             r->queue_deadline_ms = now + q->block_timeout_ms;
+        if (!r->queue_since_us)
+            r->queue_since_us = net_now_us(&r->worker->loop);
         if (now >= r->queue_deadline_ms)
             return timed_out(r);
         request_timer(r, QUEUE_POLL_MS, poll_again);

@@ -46,13 +46,15 @@ static void on_reject(struct conn *c, void *arg, int status, const char *text)
     }
     struct worker *w = arg;
     struct buf body, *out = &w->out;
+    char id[REQUEST_ID_CHARS];
+    request_make_id(w, id);
     buf_init(&body, 4096);
-    dialect_error(&body, NULL, status, reject_reason(status), NULL, span_str(text), SPAN_NONE);
+    dialect_error(&body, NULL, status, reject_reason(status), NULL, span_str(text), span_of(id, sizeof id));
     buf_clear(out);
     buf_printf(out,
-               "HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %zu\r\nconnection: "
-               "close\r\n\r\n",
-               status, http_status_text(status), body.n);
+               "HTTP/1.1 %d %s\r\nx-request-id: %.*s\r\ncontent-type: application/json\r\n"
+               "content-length: %zu\r\nconnection: close\r\n\r\n",
+               status, http_status_text(status), (int)sizeof id, id, body.n);
     struct iovec iov[2] = {{out->p, out->n}, {body.p, body.n}};
     conn_writev(c, iov, 2);
     buf_fini(&body);

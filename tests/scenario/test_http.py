@@ -123,6 +123,31 @@ def test_paths_and_methods(shared, method, path, status, allow):
     assert reply.json()["error"]["type"] and reply.headers["x-request-id"]
 
 
+@pytest.mark.parametrize("path, status", [
+    ("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/models", 200), (CHAT, 405), ("/nowhere", 404)])
+def test_head_has_no_body(shared, path, status):
+    """A body would be read as the next reply of the connection."""
+    with connect(shared) as s:
+        s.sendall(f"HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n"
+                  "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        head, rest = read_all(s).split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 %d " % status) and b"content-length: 0" not in head
+    assert rest.startswith(b"HTTP/1.1 200 OK\r\n") and rest.endswith(b"\r\n\r\nok")
+
+
+def test_refused_heads_have_an_id(shared):
+    ids = [ask(shared, b"nonsense\r\n\r\n")[0][1]["x-request-id"] for _ in range(2)]
+    assert ids[0] != ids[1] and all(len(one) == 36 for one in ids)
+
+
+def test_old_client_is_told_that_the_connection_stays(shared):
+    with connect(shared) as s:
+        for path, status in (("/healthz", 200), ("/nowhere", 404)):
+            s.sendall(f"GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".encode())
+            ((was, headers, _),) = replies(s.recv(65536))
+            assert was == status and headers["connection"] == "keep-alive"
+
+
 def test_keep_alive_and_pipelining(new_upstream, new_gateway):
     """Replies in the order of the requests, whatever each of them takes."""
     def answer(call):
