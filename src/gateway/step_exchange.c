@@ -133,6 +133,7 @@ static void keep_head(struct request *r, const struct http_head *h, uint64_t aft
 static void next_attempt(struct request *r)
 {
     r->holding = false;
+    r->read_us = 0; /* what comes next comes later */
     if (r->kept.body.full)
         r->kept.present = false; /* more than we keep: not relayable any more */
     request_end_attempt(r);
@@ -268,9 +269,9 @@ enum step step_exchange(struct request *r)
         return request_refuse(r, 400, "invalid_json", NULL, "The body repeats a member too often.");
     struct span head = upstream_head(r, bytes);
     struct exchange_options o = {
-        .connect_ms = t->connect_secs * 1000,
-        .head_ms = t->request_secs * 1000,
-        .idle_ms = t->stream_idle_secs * 1000,
+        .connect_ms = secs_to_ms(t->connect_secs),
+        .head_ms = secs_to_ms(t->request_secs),
+        .idle_ms = secs_to_ms(t->stream_idle_secs),
     };
     r->exchange = exchange_start(r->worker->pool, &r->target->provider->origin, head, iov, n, &o, &events, r);
     return STEP_PARKED;

@@ -18,7 +18,12 @@ static uint64_t known(uint64_t v)
 static struct span trace_id(const struct http_head *h)
 {
     struct span v = h ? http_field_find(h, SPAN("traceparent")) : SPAN_NONE;
-    return v.n >= 55 && v.p[2] == '-' && v.p[35] == '-' ? span_of(v.p + 3, 32) : SPAN_NONE;
+    if (v.n < 55 || v.p[2] != '-' || v.p[35] != '-')
+        return SPAN_NONE;
+    for (size_t i = 3; i < 35; i++)
+        if (!(v.p[i] >= '0' && v.p[i] <= '9') && !(v.p[i] >= 'a' && v.p[i] <= 'f'))
+            return SPAN_NONE;
+    return span_of(v.p + 3, 32);
 }
 
 static void count(struct request *r, uint64_t latency_us)
@@ -137,7 +142,7 @@ enum step step_finish(struct request *r)
     count_connections(w);
     list_remove(&r->node);
     if (r->counted)
-        atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_release);
     bool gone = r->client_gone, whole = r->upstream_complete, keep = r->reply_keep;
     if (!gone)
         conn_set_user(c, NULL);

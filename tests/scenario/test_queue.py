@@ -108,6 +108,7 @@ def test_block_waits_and_gives_up(new_upstream, new_gateway):
     reply = gateway.post(CHAT, chat("x"))
     assert reply.status == 429 and reply.json()["error"]["code"] == "queue_timeout" and reply.seconds >= 0.55
     assert gateway.metrics()["rolter_provider_queue_timeouts_total"] == 1
+    assert gateway.row_of(reply)["queue_ms"] >= 550  # the wait counts though it was for nothing
     gate.open.set()
     assert {r.status for r in crowd.join()} == {200}
     wait_idle(gateway)

@@ -129,6 +129,26 @@ def test_hostile_text_in_rows(new_upstream, new_gateway):
     assert gateway.post(CHAT, b'{"model":"\\ud800"}').status in (400, 404)
 
 
+def test_latency_counts_the_last_attempt_too(new_upstream, new_gateway):
+    """A refusal that came in one read, then an upstream that takes its time and brings no reply."""
+    def never(call):
+        call.wait_gone()
+
+    busy, hangs = new_upstream(lambda call: call.reply(503, b"{}")), new_upstream(never)
+    gateway = new_gateway(fleet([busy, hangs], more="[timeouts]\nrequest_secs = 1\n[retry]\nmax_retries = 1"),
+                          rows=True)
+    reply = gateway.post(CHAT, chat("x"))
+    row = gateway.row_of(reply)
+    assert reply.status == 503 and row["attempts"] == 2 and row["latency_ms"] >= 900
+
+
+def test_trace_id_is_hexadecimal(new_upstream, new_gateway):
+    gateway = new_gateway(fleet([new_upstream()]), rows=True)
+    for trace, shown in (("0af7651916cd43dd8448eb211c80319c", True), ("z" * 32, False)):
+        reply = gateway.post(CHAT, chat("x"), {"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+        assert gateway.row_of(reply)["trace_id"] == (trace if shown else "")
+
+
 def test_sampling(new_upstream, new_gateway, tmp_path):
     path = tmp_path / "rows.jsonl"
     text = fleet([new_upstream()]) + f'[logging]\nfile = "{path}"\nsample_rate = '
