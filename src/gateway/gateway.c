@@ -52,9 +52,9 @@ static struct server_options tcp_options(const struct settings *s, uint16_t port
         .reuse_port = true,
         .tls = tls,
         .max_head_bytes = s->server.max_head_bytes,
-        .head_ms = s->timeouts.head_secs * 1000,
-        .body_ms = s->timeouts.body_secs * 1000,
-        .idle_ms = s->timeouts.idle_secs * 1000,
+        .head_ms = secs_to_ms(s->timeouts.head_secs),
+        .body_ms = secs_to_ms(s->timeouts.body_secs),
+        .idle_ms = secs_to_ms(s->timeouts.idle_secs),
     };
 }
 
@@ -295,10 +295,26 @@ static void drain_closed(uv_handle_t *h)
     g->drain_done(g->drain_arg);
 }
 
+/* Over all listeners: what <count> says of each. */
+static size_t sum_servers(struct gateway *g, size_t (*count)(const struct server *s))
+{
+    size_t n = 0;
+    pthread_mutex_lock(&g->servers_lock);
+    for (unsigned i = 0; i < g->n_workers; i++) {
+        const struct worker *w = &g->workers[i];
+        n += w->server ? count(w->server) : 0;
+        n += w->unix_server ? count(w->unix_server) : 0;
+    }
+    pthread_mutex_unlock(&g->servers_lock);
+    return n;
+}
+
 static void drain_tick(uv_timer_t *t)
 {
     struct gateway *g = ((struct drain *)t->data)->gateway;
-    if (gateway_requests_in_flight(g) > 0 && net_now_ms(g->signals) < g->drain_deadline_ms)
+    /* A request is over when its reply is written; a slow client may have the end of it still to come. */
+    bool busy = gateway_requests_in_flight(g) > 0 || sum_servers(g, server_unsent) > 0;
+    if (busy && net_now_ms(g->signals) < g->drain_deadline_ms)
         return;
     uv_close((uv_handle_t *)t, drain_closed);
 }
@@ -361,21 +377,13 @@ unsigned gateway_requests_in_flight(const struct gateway *g)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < g->n_workers; i++)
-        n += atomic_load_explicit(&g->workers[i].in_flight, memory_order_relaxed);
+        n += atomic_load_explicit(&g->workers[i].in_flight, memory_order_acquire);
     return n;
 }
 
 unsigned gateway_connections(struct gateway *g)
 {
-    size_t n = 0;
-    pthread_mutex_lock(&g->servers_lock);
-    for (unsigned i = 0; i < g->n_workers; i++) {
-        const struct worker *w = &g->workers[i];
-        n += w->server ? server_connections(w->server) : 0;
-        n += w->unix_server ? server_connections(w->unix_server) : 0;
-    }
-    pthread_mutex_unlock(&g->servers_lock);
-    return (unsigned)n;
+    return (unsigned)sum_servers(g, server_connections);
 }
 
 void gateway_refresh_gauges(struct gateway *g, const struct plan *plan)

@@ -34,11 +34,23 @@ void conn_release_request(struct conn *c)
     c->reply_begun = c->body_begun = false;
 }
 
+void conn_set_unsent(struct conn *c, bool unsent)
+{
+    if (c->unsent == unsent)
+        return;
+    c->unsent = unsent;
+    if (unsent)
+        c->s->n_unsent++;
+    else
+        c->s->n_unsent--;
+}
+
 void conn_die(struct conn *c, enum conn_die how)
 {
     if (c->state == CONN_DEAD)
         return;
     c->depth++;
+    conn_set_unsent(c, false);
     c->state = CONN_DEAD;
     due_clear(&c->read_due);
     due_clear(&c->write_due);

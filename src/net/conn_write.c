@@ -28,6 +28,7 @@ static int send_parts(struct conn *c, const struct iovec *iov, unsigned n)
     }
     c->sent += bytes;
     size_t queued = stream_queued(c->st);
+    conn_set_unsent(c, queued > 0);
     if (queued && c->write_due.kind == DUE_NONE) {
         c->taken = c->sent - queued;
         due_set(c->s, &c->write_due, DUE_WRITE);
@@ -114,6 +115,7 @@ void conn_begin_close(struct conn *c, bool dirty)
 void conn_on_queue_empty(struct conn *c)
 {
     due_clear(&c->write_due);
+    conn_set_unsent(c, false);
     if (c->state == CONN_CLOSING) {
         close_now(c);
         return;

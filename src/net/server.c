@@ -335,6 +335,11 @@ size_t server_connections(const struct server *s)
     return s->n_conns;
 }
 
+size_t server_unsent(const struct server *s)
+{
+    return s->n_unsent;
+}
+
 size_t server_requests_in_flight(const struct server *s)
 {
     return s->n_in_flight;

@@ -77,6 +77,8 @@ void server_drain(struct server *s);
 void server_close(struct server *s);
 /* Any thread, while the server is open. */
 size_t server_connections(const struct server *s);
+/* Connections with reply bytes that wait in this process for the client to take them. */
+size_t server_unsent(const struct server *s);
 size_t server_requests_in_flight(const struct server *s);
 
 const struct http_head *conn_head(const struct conn *c);

@@ -83,7 +83,8 @@ struct server {
     unsigned due_ms[DUE_COUNT];
     struct list due[DUE_COUNT];
     struct list conns;
-    _Atomic size_t n_conns; /* read by other threads too */
+    _Atomic size_t n_conns;  /* read by other threads too */
+    _Atomic size_t n_unsent; /* so is this: connections with <unsent> */
     size_t n_in_flight;
     struct kept kept;
     struct http_head scratch; /* where heads are parsed before their size is known */
@@ -120,6 +121,7 @@ struct conn {
     bool reading;
     bool dirty; /* closing while the client may still be sending */
     bool body_begun;
+    bool unsent;       /* the stream has a queue */
     uint8_t body_from; /* enum body_from */
     uint16_t depth;
     struct server *s;
@@ -162,6 +164,8 @@ void conn_gone(struct conn *c);
 enum conn_die { CONN_DIE_CLOSE, CONN_DIE_RESET, CONN_DIE_GRACEFUL };
 void conn_die(struct conn *c, enum conn_die how);
 void conn_release_request(struct conn *c);
+/* Whether reply bytes wait for the client. */
+void conn_set_unsent(struct conn *c, bool unsent);
 /* Frees a dead connection when the last holder leaves. */
 void conn_leave(struct conn *c);
 

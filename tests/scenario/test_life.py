@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the process starts and ends: drains, signals, exit codes, ports in use, bad configurations."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -244,3 +245,36 @@ def test_open_gateway_is_warned_of(new_upstream, start):
     loud.wait_stderr("NO KEYS ARE CONFIGURED")
     for quiet in (text.format("127.0.0.1"), text.format("0.0.0.0") + '[[virtual_keys]]\nkey = "k"\n'):
         assert "NO KEYS" not in start(Gateway(quiet)).stderr
+
+
+def test_what_a_slow_client_has_not_taken_is_still_sent(new_upstream, new_gateway, tmp_path):
+    """Replies of growing size to clients that do not read: the larger of those that the gateway is done with stand
+    partly in its own memory when it is told to end."""
+    path = tmp_path / "socket"  # the kernel's buffers of a Unix socket do not grow
+    upstream = new_upstream(lambda call: call.reply(200, b"x" * call.json()["n"]))
+    gateway = new_gateway(fleet([upstream]), server=f'unix = "{path}"')
+    inflight = lambda: gateway.metrics()["rolter_inflight_requests"]
+    clients = []
+    for n in range(160 << 10, 2 << 20, 16 << 10):
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(DEADLINE)
+        s.connect(str(path))
+        body = json.dumps(chat("x", n=n)).encode()
+        s.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body)
+        try:
+            wait_until(lambda: len(upstream.calls) > len(clients) and inflight() == 0, deadline=1)
+        except AssertionError:
+            s.close()  # the gateway waits for this one before it reads on
+            break
+        clients.append((n, s))
+    assert len(clients) > 3
+    wait_until(lambda: inflight() == 0)
+    gateway.signal(signal.SIGTERM)
+    gateway.wait_stderr("draining")
+    for n, s in clients:
+        with s:
+            data = b""
+            while piece := s.recv(65536):
+                data += piece
+            assert len(data.split(b"\r\n\r\n", 1)[1]) == n
+    ended(gateway)
