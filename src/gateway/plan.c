@@ -75,11 +75,11 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     p->settings = settings;
     p->fleet = fleet;
     p->reliability = (struct reliability){
-        .cooldown_base_ms = settings->cooldown.base_secs * 1000,
-        .cooldown_max_ms = settings->cooldown.max_secs * 1000,
+        .cooldown_base_ms = secs_to_ms(settings->cooldown.base_secs),
+        .cooldown_max_ms = secs_to_ms(settings->cooldown.max_secs),
         .breaker_enabled = settings->breaker.enabled,
         .breaker_failures = settings->breaker.failure_threshold,
-        .breaker_open_ms = settings->breaker.open_secs * 1000,
+        .breaker_open_ms = secs_to_ms(settings->breaker.open_secs),
     };
     build_egress(p);
     build_client(p);

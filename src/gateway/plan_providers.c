@@ -56,7 +56,7 @@ static void configure(struct plan *p, struct plan_provider *pp, const unsigned *
         .queue_capacity = s->queue.capacity,
         .health_failures_down = s->health.consecutive_failure_threshold,
         .health_successes_up = s->health.recovery_success_threshold,
-        .engine_fresh_ms = s->metrics_scrape.enabled ? s->metrics_scrape.interval_secs * 3000 : 0,
+        .engine_fresh_ms = s->metrics_scrape.enabled ? secs_to_ms(3 * s->metrics_scrape.interval_secs) : 0,
         .key_weights = weights,
         .n_keys = pp->n_keys,
     };

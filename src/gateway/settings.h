@@ -13,6 +13,12 @@
 #include "balance/balance.h"
 #include "base/arena.h"
 
+/* Seconds of a key in milliseconds; what does not fit (49 days) is the most that does. */
+static inline unsigned secs_to_ms(unsigned secs)
+{
+    return secs <= UINT32_MAX / 1000 ? secs * 1000 : UINT32_MAX;
+}
+
 enum tristate { TRI_UNSET, TRI_FALSE, TRI_TRUE };
 
 struct strings {

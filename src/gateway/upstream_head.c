@@ -81,8 +81,11 @@ static void add_auth(struct request *r, struct buf *b)
 {
     const struct plan_provider *p = r->target->provider;
     r->upstream_key = p->n_keys ? provider_key_take(p->state, net_now_ms(&r->worker->loop)) : -1;
-    if (r->upstream_key < 0 || r->upstream_key >= (int)p->n_keys)
+    if (p->n_keys == 0)
         return;
+    /* A reload may have changed how many keys there are; this request keeps those that it started with. */
+    if (r->upstream_key < 0 || r->upstream_key >= (int)p->n_keys)
+        r->upstream_key = 0;
     buf_add_str(b, p->auth_lines[r->upstream_key]);
 }
 

@@ -162,6 +162,16 @@ def test_nobody_answers(new_upstream, new_gateway):
     assert gateway.wait_rows(1)[0]["error"] == "head_timeout"
 
 
+def test_very_long_limits_are_long(new_upstream, new_gateway):
+    """4294968 s are 2^32 + 704 ms."""
+    def late(call):
+        threading.Event().wait(1)
+        call.reply(200, chat_reply("x"))
+
+    more = "[timeouts]\nrequest_secs = 4294968\nconnect_secs = 31536000\n[retry]\nmax_retries = 0"
+    assert new_gateway(fleet([new_upstream(late)], more=more)).post(CHAT, chat("x")).status == 200
+
+
 @pytest.mark.parametrize("answer, reason", [(garbage, "bad_reply"), (both_lengths, "bad_reply"), (resetting, "reset")])
 def test_broken_replies_are_502(new_upstream, new_gateway, answer, reason):
     gateway = new_gateway(fleet([new_upstream(answer)]), rows=True)
