@@ -48,10 +48,20 @@ static void refuse(struct admin *a, struct conn *c, int status, const char *text
     conn_finish(c, !conn_will_close(c));
 }
 
+/* A browser on this machine comes from loopback, too, whatever page sent it here; it names that page. */
+static bool is_of_another_page(const struct http_head *h)
+{
+    struct span origin = http_field_find(h, SPAN("origin")), scheme = SPAN("http://");
+    if (origin.n == 0)
+        return false;
+    return !span_starts(origin, scheme) ||
+           !span_eq_nocase(span_of(origin.p + scheme.n, origin.n - scheme.n), http_field_get(h, HTTP_F_HOST));
+}
+
 static bool may(struct admin *a, struct conn *c)
 {
     if (!a->token)
-        return conn_is_loopback(c);
+        return conn_is_loopback(c) && !is_of_another_page(conn_head(c));
     struct span given = http_field_get(conn_head(c), HTTP_F_AUTHORIZATION);
     if (given.n < 7 || !span_eq_nocase(span_of(given.p, 7), SPAN("bearer ")))
         return false;

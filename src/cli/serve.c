@@ -25,7 +25,8 @@ struct serve {
     uv_fs_event_t watch;
     uv_timer_t settle; /* editors write a file in several steps */
     bool ending;
-    uint64_t seen; /* hash of the file as last read */
+    bool signalled; /* by TERM or INT; a drain that the admin listener began is not hurried by the first */
+    uint64_t seen;  /* hash of the file as last read */
 };
 
 static void print_report(const struct config_report *r)
@@ -149,12 +150,14 @@ static void on_drain_asked(void *arg)
 static void on_end(uv_signal_t *h, int signum)
 {
     struct serve *s = h->data;
-    if (s->ending) {
+    bool again = s->signalled;
+    s->signalled = true;
+    if (!s->ending) {
+        begin_end(s);
+    } else if (again) {
         log_warn("second signal: not waiting for what is in flight");
         net_loop_stop(&s->loop);
-        return;
     }
-    begin_end(s);
 }
 
 static void handles_init(struct serve *s)

@@ -45,7 +45,7 @@ static const struct key_spec admin_keys[] = {
         .doc = "Address of the admin listener."),
     KEY("port", KEY_UINT, struct admin_settings, port, .preset = "4001", .max = 65535, .flags = KEYF_RESTART,
         .doc = "Port of the admin listener; 0 takes a free one."),
-    KEY("token_env", KEY_STRING, struct admin_settings, token_env,
+    KEY("token_env", KEY_STRING, struct admin_settings, token_env, .flags = KEYF_RESTART,
         .doc = "Environment variable with the bearer token; without one only loopback is answered."),
 };
 const struct section schema_admin =

@@ -2,10 +2,12 @@
 """The admin listener: who may ask, what it says, draining through it."""
 
 import re
+import signal
+import threading
 
 import pytest
 
-from harness import chat, request
+from harness import DEADLINE, chat, request, wait_until
 from upstream import chat_reply, fleet
 
 
@@ -54,3 +56,36 @@ def test_a_token_is_asked_for(new_gateway, upstream):
     reply = request("GET", admin + "/status", headers={"authorization": "bearer s3cret"})
     assert reply.status == 200
     assert "s3cret" not in gateway.stderr and "s3cret" not in reply.text()
+
+
+def test_a_signal_after_a_drain_waits_too(new_gateway, new_upstream):
+    go = threading.Event()
+
+    def answer(call):
+        call.begin_events()
+        call.event({"choices": []})
+        assert go.wait(DEADLINE)
+        call.event("[DONE]")
+        call.end()
+
+    gateway = new_gateway(fleet([new_upstream(answer)]) + "\n[admin]\nport = 0\n")
+    with gateway.stream("/v1/chat/completions", chat("x", stream=True)) as stream:
+        stream.next()
+        assert request("POST", admin_of(gateway) + "/drain", b"").status == 200
+        gateway.signal(signal.SIGTERM)
+        with pytest.raises(AssertionError):
+            wait_until(lambda: not gateway.is_running(), deadline=0.3)
+        go.set()
+        assert [e.data for e in stream] == ["[DONE]"] and stream.complete
+    assert gateway.wait() == 0
+
+
+def test_pages_of_others_may_not_ask(new_gateway, upstream):
+    """A browser on this machine sends a form wherever a page wants it to."""
+    gateway = new_gateway(fleet([upstream]) + "\n[admin]\nport = 0\n")
+    admin = admin_of(gateway)
+    for origin in ("https://evil.example", "http://evil.example", "null"):
+        headers = {"origin": origin, "content-type": "text/plain"}
+        assert request("POST", admin + "/drain", b"", headers=headers).status == 403
+    assert request("GET", admin + "/status", headers={"origin": admin}).status == 200
+    assert gateway.get("/readyz").status == 200
