@@ -154,7 +154,14 @@ static void refuse_write(struct request *r, int status, const char *code, const 
     if (retry_after_secs)
         buf_printf(out, "retry-after: %u\r\n", retry_after_secs);
     if (status == 405)
-        buf_add_str(out, strcmp(code, "method_not_allowed_get") == 0 ? "allow: GET\r\n" : "allow: POST\r\n");
+        buf_printf(out, "allow: %s\r\n", r->allow);
+    if (status == 401)
+        BUF_LIT(out, "www-authenticate: Bearer\r\n");
+    if (r->dialect && r->dialect->anthropic_errors && r->id.n) { /* where Anthropic's clients look for it */
+        BUF_LIT(out, "request-id: ");
+        buf_add_span(out, r->id);
+        BUF_LIT(out, "\r\n");
+    }
     buf_add_str(out, "content-type: application/json\r\n");
     reply_write_whole(r, out, buf_view(&body));
     buf_fini(&body);

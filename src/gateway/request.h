@@ -131,6 +131,7 @@ struct request {
     struct usage usage;
     const char *error; /* reason, or NULL */
     bool client_gone;
+    const char *allow; /* the method that a path answers, for a 405 */
     bool no_row;  /* health and metrics (R41) */
     bool counted; /* in worker->in_flight; health and metrics are not */
     bool body_dropped;

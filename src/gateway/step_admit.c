@@ -75,8 +75,8 @@ static bool authenticate(struct request *r, const struct http_head *h)
 
 static enum step refuse_method(struct request *r, const char *allow)
 {
-    return request_refuse(r, 405, strcmp(allow, "GET") == 0 ? "method_not_allowed_get" : "method_not_allowed",
-                          NULL, "This path answers %s only.", allow);
+    r->allow = allow;
+    return request_refuse(r, 405, "method_not_allowed", NULL, "This path answers %s only.", allow);
 }
 
 enum step step_admit(struct request *r)
