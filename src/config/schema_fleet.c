@@ -145,7 +145,8 @@ static const struct key_spec affinity_keys[] = {
           .doc = "Share that a prompt's owner counts as holding."),
 };
 static const struct section affinity_section =
-    SECTION("routes.affinity", affinity_keys, "KV-cache affinity of a route (`cache_aware`; of `pipeline` the bounds of the index).");
+    SECTION("routes.affinity", affinity_keys,
+            "KV-cache affinity of a route (`cache_aware`; of `pipeline` the bounds of the index).");
 
 static const char *const tokenize_words[] = {"header", "engine", NULL};
 static const struct key_spec routes_keys[] = {
