@@ -94,9 +94,11 @@ static int by_load(const struct view *x, const struct view *y)
     return d ? d : by_number(x->warmth, y->warmth);
 }
 
-/* The first candidate in this order; of several equal ones, one after the other. */
-static unsigned first_by(struct balancer *b, const struct candidates *set, const struct view *view,
-                         int (*order)(const struct view *, const struct view *))
+typedef int (*view_order)(const struct view *, const struct view *);
+
+/* The first candidate in this order, and how many are equal to it. */
+static unsigned best_by(const struct candidates *set, const struct view *view, view_order order,
+                        unsigned *ret_equal)
 {
     unsigned best = candidates_nth(set, 0), equal = 0;
     CANDIDATES_EACH(i, set)
@@ -105,6 +107,16 @@ static unsigned first_by(struct balancer *b, const struct candidates *set, const
         equal = d < 0 ? 1 : equal + (d == 0);
         best = d < 0 ? (unsigned)i : best;
     }
+    *ret_equal = equal;
+    return best;
+}
+
+/* The first candidate in this order; of several equal ones, one after the other. Once per pick: with two
+ * turns taken by every pick, half of an even number of equals would never have one. */
+static unsigned next_by(struct balancer *b, const struct candidates *set, const struct view *view,
+                        view_order order)
+{
+    unsigned equal, best = best_by(set, view, order, &equal);
     if (equal == 1)
         return best;
     uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
@@ -136,17 +148,17 @@ static struct choice decide(struct balancer *b, const struct pick_context *c, co
                             const struct view *view, struct pick_why *why)
 {
     const struct strategy_settings *s = &b->settings;
-    unsigned warm = first_by(b, set, view, by_warm_part);
+    unsigned equal, warm = best_by(set, view, by_warm_part, &equal);
     why->least = least_load_of(set, view);
     if (view[warm].matched > 0 && affinity_share(view[warm].matched, c->prompt.n) >= s->threshold) {
         if (!is_overloaded(s, view[warm].load, why->least)) {
             why->guard = GUARD_OK;
-            return (struct choice){(int)warm, PICK_AFFINITY};
+            return (struct choice){(int)next_by(b, set, view, by_warm_part), PICK_AFFINITY};
         }
         why->guard = GUARD_OVERLOADED;
         why->runner_up = (int)warm;
     }
-    return (struct choice){(int)first_by(b, set, view, by_load),
+    return (struct choice){(int)next_by(b, set, view, by_load),
                            why->guard == GUARD_OVERLOADED ? PICK_GUARD : PICK_LEAST_LOAD};
 }
 
@@ -225,6 +237,8 @@ static void start(struct balancer *b, struct balancer *previous)
     struct affinity *a = MEM_NEW(struct affinity);
     affinity_init(a, b, previous ? previous->state : NULL);
     b->state = a;
+    if (previous)
+        atomic_init(&b->ticket, atomic_load_explicit(&previous->ticket, memory_order_relaxed));
 }
 
 static void stop(struct balancer *b)

@@ -39,20 +39,45 @@ static void warm(struct pool *p, unsigned i, const char *prompt)
     assert_int_equal(pick(p, &r, prompt).index, i);
 }
 
-/* Only these are eligible: a string of '1' and '0'. */
-static void only(struct request *r, const char *eligible)
-{
-    for (unsigned i = 0; eligible[i]; i++)
-        if (eligible[i] == '0')
-            set_remove(&r->c.eligible, i);
-}
-
 struct guard_case {
     unsigned warm, load[3];
     const char *eligible;
     int expected; /* -1: any but the warm one */
     enum pick_reason reason;
 };
+
+/* The three targets of the case stand at places <at> of a pool of <n>; the others are down and idle. */
+static void check_guard_case(const struct guard_case *g, unsigned n, const unsigned at[3])
+{
+    struct pool p;
+    struct request r;
+    struct lease leases[64], *next = leases;
+    pool_init(&p, STRATEGY_CACHE_AWARE, n, NULL);
+    warm(&p, at[g->warm], "a conversation");
+    request_init(&r, &p);
+    for (unsigned i = 0; i < n; i++)
+        if (i != at[0] && i != at[1] && i != at[2])
+            set_remove(&r.c.eligible, i);
+    for (unsigned k = 0; k < 3; next += g->load[k++]) {
+        charge(&p, at[k], g->load[k], next);
+        if (g->eligible[k] == '0')
+            set_remove(&r.c.eligible, at[k]);
+    }
+    struct pick got = pick(&p, &r, "a conversation goes on");
+    if (g->expected >= 0)
+        assert_int_equal(got.index, at[g->expected]);
+    else
+        assert_int_not_equal(got.index, at[g->warm]);
+    assert_int_equal(got.reason, g->reason);
+    assert_int_equal(got.why.guard, got.reason == PICK_GUARD ? GUARD_OVERLOADED : GUARD_OK);
+    if (got.reason == PICK_GUARD)
+        assert_int_equal(got.why.runner_up, at[g->warm]);
+    else
+        assert_true(got.why.runner_up >= 0 && got.why.runner_up != got.index);
+    while (next > leases)
+        target_lease_end(--next);
+    pool_fini(&p);
+}
 
 static void test_load_guard(void **state)
 {
@@ -67,33 +92,43 @@ static void test_load_guard(void **state)
         {1, {10, 3, 0}, "110", 1, PICK_AFFINITY}, /* a dead target's zero load does not count */
         {1, {1, 9, 0}, "110", 0, PICK_GUARD},
     };
-    for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
-        const struct guard_case *g = &cases[i];
-        struct pool p;
-        struct request r;
-        struct lease leases[64], *at = leases;
-        pool_init(&p, STRATEGY_CACHE_AWARE, 3, NULL);
-        warm(&p, g->warm, "a conversation");
-        for (unsigned k = 0; k < 3; at += g->load[k++])
-            charge(&p, k, g->load[k], at);
-        request_init(&r, &p);
-        only(&r, g->eligible);
-        struct pick got = pick(&p, &r, "a conversation goes on");
-        if (g->expected >= 0)
-            assert_int_equal(got.index, g->expected);
-        else
-            assert_int_not_equal(got.index, g->warm);
-        assert_int_equal(got.reason, g->reason);
-        assert_int_equal(got.why.guard, got.reason == PICK_GUARD ? GUARD_OVERLOADED : GUARD_OK);
-        assert_true(got.why.has_load && got.why.load == g->load[got.index]);
-        if (got.reason == PICK_GUARD)
-            assert_int_equal(got.why.runner_up, g->warm);
-        else
-            assert_true(got.why.runner_up >= 0 && got.why.runner_up != got.index);
-        while (at > leases)
-            target_lease_end(--at);
-        pool_fini(&p);
-    }
+    for (unsigned i = 0; i < ARRAY_LEN(cases); i++)
+        for (unsigned k = 0; k < ARRAY_LEN(SIZES); k++) {
+            unsigned n = SIZES[k];
+            if (n < 3)
+                continue;
+            check_guard_case(&cases[i], n, (unsigned[]){0, 1, 2});
+            check_guard_case(&cases[i], n, (unsigned[]){n - 1, n / 2, 0});
+            check_guard_case(&cases[i], n, (unsigned[]){n / 2, 0, n - 1});
+        }
+}
+
+/* The same rule with fewer targets than the worked cases have. */
+static void test_load_guard_of_few(void **state)
+{
+    struct pool p;
+    struct request r;
+    struct lease leases[9];
+    pool_init(&p, STRATEGY_CACHE_AWARE, 1, NULL);
+    warm(&p, 0, "a conversation");
+    charge(&p, 0, 9, leases);
+    request_init(&r, &p);
+    assert_int_equal(pick(&p, &r, "a conversation goes on").reason, PICK_ONLY);
+    for (unsigned i = 0; i < 9; i++)
+        target_lease_end(&leases[i]);
+    pool_fini(&p);
+    pool_init(&p, STRATEGY_CACHE_AWARE, 2, NULL);
+    warm(&p, 1, "a conversation");
+    request_init(&r, &p);
+    charge(&p, 1, 2, leases);
+    struct pick got = pick(&p, &r, "a conversation goes on");
+    assert_int_equal(got.index, 1);
+    balance_withdraw(p.balancer, &got.receipt);
+    charge(&p, 1, 1, leases + 2);
+    assert_int_equal(pick(&p, &r, "a conversation goes on").index, 0);
+    for (unsigned i = 0; i < 3; i++)
+        target_lease_end(&leases[i]);
+    pool_fini(&p);
 }
 
 /* Exactly the threshold is enough, a byte less is not. */
@@ -200,13 +235,56 @@ static void test_cold_prompts_spread(void **state)
 /* The same without a prompt: nothing is recorded, so the turns decide. */
 static void test_no_prompt(void **state)
 {
+    for (unsigned s = 0; s < ARRAY_LEN(SIZES); s++) {
+        struct pool p;
+        struct request r;
+        unsigned got[POOL_MAX] = {0};
+        pool_init(&p, STRATEGY_CACHE_AWARE, SIZES[s], NULL);
+        request_init(&r, &p);
+        for (unsigned i = 0; i < 8 * p.n; i++)
+            got[pick(&p, &r, "").index]++;
+        for (unsigned i = 0; i < p.n; i++)
+            assert_int_equal(got[i], 8);
+        pool_fini(&p);
+    }
+}
+
+/* When every attempt is withdrawn, warmth settles nothing: no target may have all the first tries. */
+static void test_failed_attempts_spread(void **state)
+{
+    for (unsigned n = 2; n <= 4; n++) {
+        struct pool p;
+        struct request r;
+        unsigned got[POOL_MAX] = {0};
+        pool_init(&p, STRATEGY_CACHE_AWARE, n, NULL);
+        request_init(&r, &p);
+        for (unsigned i = 0; i < 8 * n; i++) {
+            struct pick k = pick(&p, &r, "never answered");
+            got[k.index]++;
+            balance_withdraw(p.balancer, &k.receipt);
+        }
+        for (unsigned i = 0; i < n; i++)
+            assert_int_equal(got[i], 8);
+        pool_fini(&p);
+    }
+}
+
+/* A reload after every pick does not give them all to one target. */
+static void test_reload_goes_on_with_turns(void **state)
+{
     struct pool p;
     struct request r;
     unsigned got[3] = {0};
+    struct strategy_settings s = STRATEGY_SETTINGS_DEFAULT;
     pool_init(&p, STRATEGY_CACHE_AWARE, 3, NULL);
-    request_init(&r, &p);
-    for (unsigned i = 0; i < 24; i++)
+    for (unsigned i = 0; i < 24; i++) {
+        request_init(&r, &p);
         got[pick(&p, &r, "").index]++;
+        s.balance_abs = 3 + i;
+        struct balancer *next = balancer_new(STRATEGY_CACHE_AWARE, p.targets, 3, &s, p.balancer);
+        balancer_unref(p.balancer);
+        p.balancer = next;
+    }
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(got[i], 8);
     pool_fini(&p);
@@ -389,11 +467,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_guard),
+        cmocka_unit_test(test_load_guard_of_few),
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_settings_are_used),
         cmocka_unit_test(test_tenth_is_no_match),
         cmocka_unit_test(test_cold_prompts_spread),
         cmocka_unit_test(test_no_prompt),
+        cmocka_unit_test(test_failed_attempts_spread),
+        cmocka_unit_test(test_reload_goes_on_with_turns),
         cmocka_unit_test(test_shared_system_prompt),
         cmocka_unit_test(test_conversation_stays),
         cmocka_unit_test(test_equal_matches),

@@ -549,6 +549,42 @@ static void test_no_allocation(void **state)
         }
 }
 
+/* A13 with a prompt: 4 KiB of conversation that every target has. Matching and refreshing take nothing from
+ * the heap. */
+static void test_no_allocation_when_resident(void **state)
+{
+    static const enum strategy_id ids[] = {STRATEGY_CACHE_AWARE, STRATEGY_PIPELINE};
+    if (!mallctl)
+        skip();
+    char text[4096];
+    memset(text, 'p', sizeof text);
+    for (unsigned k = 0; k < ARRAY_LEN(ids); k++)
+        for (unsigned s = 0; s < ARRAY_LEN(SIZES); s++) {
+            struct pool p;
+            struct request r;
+            pool_init(&p, ids[k], SIZES[s], NULL);
+            for (unsigned i = 0; i < p.n; i++) {
+                request_init(&r, &p);
+                for (unsigned other = 0; other < p.n; other++)
+                    if (other != i)
+                        set_remove(&r.c.eligible, other);
+                r.c.prompt = span_of(text, sizeof text);
+                balance_pick(p.balancer, &r.c);
+            }
+            request_init(&r, &p);
+            r.c.prompt = span_of(text, sizeof text);
+            r.c.session = SPAN("a session");
+            uint64_t before = allocated_bytes();
+            for (unsigned i = 0; i < 1000; i++) {
+                balance_fill_eligible(p.balancer, &POOL_RULES, &r.c);
+                struct pick got = balance_pick(p.balancer, &r.c);
+                assert_true(got.why.has_share && got.why.share == 1);
+            }
+            assert_int_equal(allocated_bytes(), before);
+            pool_fini(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_reload_continues),
         cmocka_unit_test(test_reload_shares_turns),
         cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_no_allocation_when_resident),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
