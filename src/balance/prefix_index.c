@@ -11,7 +11,13 @@
 #include "balance/prefix_tree.h"
 #include "base/mem.h"
 
-enum { INDEX_MAGIC = 0x70726678, IDLE_SLOTS_MIN = 8, TIDY_PROMPTS = 4, NO_LANE = UINT32_MAX };
+enum {
+    INDEX_MAGIC = 0x70726678,
+    IDLE_SLOTS_MIN = 8,
+    TIDY_PROMPTS = 4,
+    EVICT_MAX = 2048,
+    NO_LANE = UINT32_MAX
+};
 
 struct slot {
     uint64_t identity;
@@ -158,7 +164,7 @@ static struct lane *lane_take(struct prefix_index *ix, uint64_t evictions)
         if (RELAXED(l->state) == LANE_FREE)
             break;
         if (i + 1 == LANES_MAX) {
-            CHECK(RELAXED(ix->dying) > 0);
+            /* Unless others have emptied the last of them just now. */
             prefix_tidy(ix, SIZE_MAX);
             i = UINT32_MAX; /* from the first one */
         }
@@ -324,12 +330,14 @@ void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *s
     epoch_leave();
 }
 
-/* Above a cap the oldest prompts go, but never the last one that is left. */
+/* Above a cap the oldest prompts go, but never the last one that is left. EVICT_MAX is more than the longest
+ * prompt displaces; only a slot whose caps were lowered comes down by steps, for others wait meanwhile. */
 static uint32_t evict(struct prefix_index *ix, struct lane *l)
 {
     uint32_t n = 0;
     int64_t max_nodes = (int64_t)RELAXED(ix->max_nodes), max_bytes = (int64_t)RELAXED(ix->max_bytes);
-    while ((RELAXED(l->nodes) > max_nodes || RELAXED(l->bytes) > max_bytes) && l->oldest != l->newest) {
+    while ((RELAXED(l->nodes) > max_nodes || RELAXED(l->bytes) > max_bytes) && n < EVICT_MAX &&
+           l->oldest != l->newest) {
         drop_oldest(ix, l);
         n++;
     }

@@ -48,7 +48,8 @@ struct prefix_node;
 struct prefix_index *prefix_index_new(struct prefix_limits limits);
 struct prefix_index *prefix_index_ref(struct prefix_index *ix);
 void prefix_index_unref(struct prefix_index *ix);
-/* New limits count from the next prompt that is recorded for a slot. */
+/* New limits count from the next prompt that is recorded for a slot; a slot that is far above them comes down
+ * to them by up to 2048 prompts with each. */
 void prefix_limits_set(struct prefix_index *ix, struct prefix_limits limits);
 
 /* Slots. One per identity, shared by all who ask for it. A slot that everybody has put back keeps what it

@@ -318,6 +318,30 @@ static void test_limits_change(void **state)
     prefix_index_unref(ix);
 }
 
+/* A cap that is much lower than before is reached by steps: no pick waits for a whole index to go. */
+static void test_limits_come_down_by_steps(void **state)
+{
+    enum { PROMPTS = 20000, STEP = 2048, CAP = 100 };
+    struct prefix_index *ix = index_new(1000000);
+    uint32_t s = prefix_slot_get(ix, 1);
+    char text[32];
+    for (unsigned i = 0; i < PROMPTS; i++) {
+        snprintf(text, sizeof text, "%u", i * 2654435761U);
+        record(ix, s, text);
+    }
+    prefix_limits_set(ix, (struct prefix_limits){.max_nodes = CAP, .max_bytes = 1 << 28});
+    unsigned steps = 0;
+    for (uint64_t before = stats(ix, s).prompts; stats(ix, s).nodes > CAP; steps++) {
+        snprintf(text, sizeof text, "new %u", steps);
+        record(ix, s, text);
+        assert_true(stats(ix, s).prompts + STEP >= before);
+        before = stats(ix, s).prompts;
+    }
+    assert_in_range(steps, PROMPTS / STEP - 1, PROMPTS / STEP + 2);
+    prefix_check(ix);
+    prefix_index_unref(ix);
+}
+
 /* Endless prompts, none like the other: the index does not grow past its cap. */
 static void test_memory_stays_flat(void **state)
 {
@@ -396,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_more_targets_than_slots),
         cmocka_unit_test(test_long_prompts_are_cut),
         cmocka_unit_test(test_limits_change),
+        cmocka_unit_test(test_limits_come_down_by_steps),
         cmocka_unit_test(test_memory_stays_flat),
         cmocka_unit_test(test_all_bytes),
     };
