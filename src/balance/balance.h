@@ -52,6 +52,7 @@ struct strategy_settings {
     unsigned balance_abs; /* load guard (A10): a warm target may be this many requests ahead */
     double balance_rel;   /* and have this many times the least load */
     struct prefix_limits limits;
+    bool include_tools; /* for who reads the prompt out of the body (A19); picks do not look at it */
 };
 #define STRATEGY_SETTINGS_DEFAULT                                                                            \
     ((struct strategy_settings){                                                                             \
@@ -133,7 +134,8 @@ struct pick_receipt {
     struct prefix_receipt prefix; /* the prompt, for the target */
     struct session_receipt {
         uint64_t key, target, before; /* identities; before: whose the session was, 0 = nobody's */
-        uint64_t at_ms, before_ms;
+        uint64_t before_ms;
+        uint32_t serial, before_serial; /* tell this record from others in the same millisecond */
     } session;
 };
 

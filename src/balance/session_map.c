@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 enum { SHARD_MAX = SESSIONS_MAX / SESSION_SHARDS, BUCKETS = 8192, NONE = 0 };
 
@@ -13,6 +15,7 @@ struct entry {
     uint64_t key, target, at_ms;
     uint32_t older, newer; /* ring in the order of records */
     uint32_t next;         /* of the bucket, or of the free places */
+    uint32_t serial;       /* of the record, in its shard */
 };
 
 struct shard {
@@ -20,12 +23,14 @@ struct shard {
     uint32_t n;    /* in use */
     uint32_t top;  /* places that were ever used: those beyond were never touched */
     uint32_t free; /* first free place below top */
+    uint32_t serial;
     uint32_t *buckets;
     struct entry *entries; /* SHARD_MAX + 1 */
 };
 
 struct session_map {
     atomic_uint refs;
+    uint64_t salt;
     struct shard shards[SESSION_SHARDS];
 };
 
@@ -35,6 +40,7 @@ struct session_map *session_map_new(void)
     CHECK_MSG(m != NULL, "out of memory");
     memset(m, 0, sizeof *m);
     atomic_init(&m->refs, 1);
+    rng_secure_bytes(&m->salt, sizeof m->salt);
     for (unsigned i = 0; i < SESSION_SHARDS; i++) {
         struct shard *s = &m->shards[i];
         CHECK(pthread_mutex_init(&s->lock, NULL) == 0);
@@ -62,10 +68,12 @@ void session_map_unref(struct session_map *m)
     free(m);
 }
 
-/* The low bits choose the shard, the next ones the bucket. */
-static struct shard *shard_lock(struct session_map *m, uint64_t key)
+/* The low bits choose the shard, the next ones the bucket. Session ids are the clients': without a salt one
+ * of them could fill a bucket, and put others' sessions out of a shard, with ids made for it. */
+static struct shard *shard_lock(struct session_map *m, uint64_t *key)
 {
-    struct shard *s = &m->shards[key % SESSION_SHARDS];
+    *key = hash_mix(*key, m->salt);
+    struct shard *s = &m->shards[*key % SESSION_SHARDS];
     pthread_mutex_lock(&s->lock);
     return s;
 }
@@ -135,7 +143,7 @@ static bool is_over(const struct entry *e, uint64_t now_ms)
 
 uint64_t session_map_find(struct session_map *m, uint64_t key, uint64_t now_ms)
 {
-    struct shard *s = shard_lock(m, key);
+    struct shard *s = shard_lock(m, &key);
     uint32_t at = find(s, key);
     uint64_t target = at != NONE && !is_over(&s->entries[at], now_ms) ? s->entries[at].target : 0;
     pthread_mutex_unlock(&s->lock);
@@ -145,19 +153,21 @@ uint64_t session_map_find(struct session_map *m, uint64_t key, uint64_t now_ms)
 struct session_receipt session_map_record(struct session_map *m, uint64_t key, uint64_t target,
                                           uint64_t now_ms)
 {
-    struct session_receipt r = {.key = key, .target = target, .at_ms = now_ms};
-    struct shard *s = shard_lock(m, key);
+    struct session_receipt r = {.key = key, .target = target};
+    struct shard *s = shard_lock(m, &key);
     uint32_t at = find(s, key);
     if (at == NONE) {
         at = insert(s, key);
     } else {
         r.before = s->entries[at].target;
         r.before_ms = s->entries[at].at_ms;
+        r.before_serial = s->entries[at].serial;
         ring_remove(s, at);
         ring_push(s, at);
     }
     s->entries[at].target = target;
     s->entries[at].at_ms = now_ms;
+    s->entries[at].serial = r.serial = ++s->serial;
     pthread_mutex_unlock(&s->lock);
     return r;
 }
@@ -166,14 +176,16 @@ void session_map_withdraw(struct session_map *m, const struct session_receipt *r
 {
     if (r->target == 0)
         return;
-    struct shard *s = shard_lock(m, r->key);
-    uint32_t at = find(s, r->key);
-    if (at != NONE && s->entries[at].target == r->target && s->entries[at].at_ms == r->at_ms) {
+    uint64_t key = r->key;
+    struct shard *s = shard_lock(m, &key);
+    uint32_t at = find(s, key);
+    if (at != NONE && s->entries[at].serial == r->serial) {
         if (r->before == 0) {
             forget(s, at);
         } else {
             s->entries[at].target = r->before;
             s->entries[at].at_ms = r->before_ms;
+            s->entries[at].serial = r->before_serial;
         }
     }
     pthread_mutex_unlock(&s->lock);

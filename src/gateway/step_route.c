@@ -76,7 +76,8 @@ enum step step_route(struct request *r)
 enum step step_context(struct request *r)
 {
     if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy)) {
-        dialect_prompt(r->dialect_id, &r->doc, r->arena, &r->prompt);
+        struct prompt_options o = {.include_tools = r->route->settings->affinity.include_tools};
+        dialect_prompt_with(r->dialect_id, &r->doc, &o, r->arena, &r->prompt);
         r->prompt_read = true;
     }
     return STEP_pick;

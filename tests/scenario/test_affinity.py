@@ -116,3 +116,16 @@ def test_caps_and_their_metric(new_upstream, new_gateway):
     assert [gateway.metrics()[n] for n in names] == [1, 1]
     assert who(gateway, chat(prompts[3])) == (homes[3], "affinity")
     assert who(gateway, chat(prompts[0]))[1] == "least_load"
+
+
+def test_tools_come_first_when_asked_for(new_upstream, new_gateway):
+    upstreams = [new_upstream() for _ in range(2)]
+    tools = [{"type": "function", "function": {"name": f"tool_{i}", "description": LONG}} for i in range(8)]
+    reasons = {}
+    for include in ("false", "true"):
+        gateway = new_gateway(fleet(upstreams, strategy="cache_aware",
+                                    route=f"affinity = {{ include_tools = {include} }}"), rows=True)
+        for name in ("tea", "coffee"):
+            reasons[include, name] = who(gateway, chat(name + LONG, tools=tools))[1]
+    assert reasons == {("false", "tea"): "least_load", ("false", "coffee"): "least_load",
+                       ("true", "tea"): "least_load", ("true", "coffee"): "affinity"}

@@ -60,6 +60,34 @@ static void test_withdraw(void **state)
     session_map_unref(m);
 }
 
+/* Two requests of a session at one target in the same millisecond: that one fails says nothing of the other.
+ */
+static void test_withdraw_of_two_at_once(void **state)
+{
+    struct session_map *m = session_map_new();
+    struct session_receipt first = session_map_record(m, key(1), 7, 100);
+    struct session_receipt second = session_map_record(m, key(1), 7, 100);
+    session_map_withdraw(m, &first);
+    assert_int_equal(session_map_find(m, key(1), 100), 7);
+    session_map_withdraw(m, &second);
+    session_map_withdraw(m, &first);
+    assert_int_equal(session_map_find(m, key(1), 100), 0);
+    session_map_unref(m);
+}
+
+/* Ids made so that their hashes end alike neither fill one shard nor make one long chain. */
+static void test_hostile_keys(void **state)
+{
+    enum { KEYS = 50000 };
+    struct session_map *m = session_map_new();
+    for (uint64_t i = 1; i <= KEYS; i++)
+        session_map_record(m, i << 20, i, 1);
+    assert_int_equal(session_map_count(m), KEYS);
+    for (uint64_t i = 1; i <= KEYS; i++)
+        assert_int_equal(session_map_find(m, i << 20, 1), i);
+    session_map_unref(m);
+}
+
 /* However many come, the bound holds; those used last stay, those not used go. */
 static void test_bound(void **state)
 {
@@ -156,8 +184,13 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time), cmocka_unit_test(test_withdraw), cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_twin), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_withdraw),
+        cmocka_unit_test(test_withdraw_of_two_at_once),
+        cmocka_unit_test(test_hostile_keys),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
