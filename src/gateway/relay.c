@@ -46,6 +46,7 @@ void relay_head(struct request *r, const struct http_head *h)
         }
     } else if (http10) {
         r->reply_keep = false;
+        r->reply_unframed = true;
     } else {
         BUF_LIT(out, "transfer-encoding: chunked\r\n");
         r->reply_chunked = true;
@@ -149,7 +150,7 @@ void relay_probe(struct request *r)
 void relay_discard(struct request *r)
 {
     r->worker->n_iov = 0;
-    r->reply_chunked = false;
+    r->reply_chunked = r->reply_unframed = false;
     usage_feed_discard(r);
 }
 

@@ -120,6 +120,7 @@ struct request {
     /* the reply */
     int status; /* for the row */
     bool reply_begun, reply_chunked, reply_keep, is_event_stream;
+    bool reply_unframed; /* ends with the connection: HTTP/1.0 */
     bool upstream_complete;
     bool was_paused; /* the upstream had to wait for the client */
     char last_byte;  /* of the reply's body so far */
@@ -132,8 +133,8 @@ struct request {
     const char *error; /* reason, or NULL */
     bool client_gone;
     const char *allow; /* the method that a path answers, for a 405 */
-    bool no_row;  /* health and metrics (R41) */
-    bool counted; /* in worker->in_flight; health and metrics are not */
+    bool no_row;       /* health and metrics (R41) */
+    bool counted;      /* in worker->in_flight; health and metrics are not */
     bool body_dropped;
 
     /* Not cleared with the rest: written before they are read. */

@@ -144,6 +144,7 @@ enum step step_finish(struct request *r)
     if (r->counted)
         atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_release);
     bool gone = r->client_gone, whole = r->upstream_complete, keep = r->reply_keep;
+    bool shows_its_end = r->reply_begun && !r->reply_unframed;
     if (!gone)
         conn_set_user(c, NULL);
     if (r->timer_open) {
@@ -154,8 +155,11 @@ enum step step_finish(struct request *r)
     }
     if (gone)
         return STEP_GONE;
-    if (whole)
-        conn_finish(c, keep);
+    /* What went out before, replies to earlier requests of the connection included, may not have been taken
+     * yet; a reset would destroy it. Closing suffices where the framing tells that the rest is missing (R36).
+     */
+    if (whole || shows_its_end)
+        conn_finish(c, whole && keep);
     else
         conn_abort(c);
     return STEP_GONE;

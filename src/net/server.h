@@ -92,11 +92,12 @@ void conn_drop_body(struct conn *c);
 /* Writes reply bytes as they are. 0 or negative (on_gone follows). */
 int conn_writev(struct conn *c, const struct iovec *iov, unsigned n);
 size_t conn_queued(const struct conn *c);
-/* The reply is complete. <keep> false, a client that asked for it, an unread body, or a drain closes the
- * connection after what is queued. The owner must not touch the request afterwards; a pipelined request may
- * call on_head before this returns. */
+/* The reply is complete, or its framing tells that it is not (then <keep> is false). <keep> false, a client
+ * that asked for it, an unread body, or a drain closes the connection after what is queued. The owner must
+ * not touch the request afterwards; a pipelined request may call on_head before this returns. */
 void conn_finish(struct conn *c, bool keep);
-/* The reply broke in the middle: the connection is reset so that the client sees broken framing (R36). */
+/* The reply broke in the middle and nothing in it would tell: the connection is reset (R36). What the client
+ * has not taken yet is lost. */
 void conn_abort(struct conn *c);
 /* A place for the owner's request object; NULL again when the request is over. */
 void conn_set_user(struct conn *c, void *user);

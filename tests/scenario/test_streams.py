@@ -305,6 +305,46 @@ def test_half_closed_while_the_stream_runs(new_upstream, new_gateway):
     assert gateway.wait_rows(1)[0]["status"] == 200
 
 
+def test_broken_stream_leaves_the_reply_before_it_whole(new_upstream, new_gateway):
+    """Two requests in one go; the second one's reply breaks off before the client has read the first one's."""
+    big = "x" * 60000
+
+    def answer(call):
+        if call.json().get("stream"):
+            call.begin_events()
+            call.event(piece("one"))
+            call.reset()
+        else:
+            call.reply(200, {"fine": big})
+
+    gateway = new_gateway(fleet([new_upstream(answer)]), rows=True)
+    with connect(gateway, receive_bytes=4096) as s:
+        s.sendall(raw_post(chat("x")) + raw_post(chat("x", stream=True)))
+        rows = gateway.wait_rows(2)
+        data, reset = read_all(s)
+    assert [row["status"] for row in rows] == [200, 502]
+    assert big.encode() in data and b"one" in data and not data.endswith(b"0\r\n\r\n") and not reset
+
+
+def test_broken_stream_to_an_old_client_is_a_reset(new_upstream, new_gateway):
+    """Without framing, closing would look like the end."""
+    first = threading.Event()
+
+    def answer(call):
+        call.begin_events()
+        call.event(piece("one"))
+        assert first.wait(DEADLINE)
+        call.reset()
+
+    gateway = new_gateway(fleet([new_upstream(answer)]), rows=True)
+    with connect(gateway) as s:
+        s.sendall(raw_post(chat("x", stream=True), version="1.0"))
+        read_until(s, b"one")
+        first.set()
+        assert read_all(s)[1]
+    assert gateway.wait_rows(1)[0]["status"] == 502
+
+
 @pytest.mark.parametrize("how", ["close", "reset", "bad chunk"])
 def test_upstream_that_breaks_is_broken_framing(new_upstream, new_gateway, how):
     first = threading.Event()
