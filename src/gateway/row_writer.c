@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +20,8 @@ enum {
     TEXT_MAX = 64 << 20,
     BATCH_TIMEOUT_MS = 10000,
     STOP_MS = 2000,
+    PIPE_BYTES = 4096, /* a pipe with room takes so much without blocking */
+    PIPE_PATIENCE_MS = 20,
     POOL_IDLE_MS = 30000
 };
 
@@ -25,6 +29,7 @@ enum {
 struct sink {
     int fd; /* -1: none */
     bool close_fd;
+    bool may_block; /* no plain file: whoever reads may stop reading */
     bool clickhouse;
     struct net_origin origin;
     char *path; /* of the insert statement */
@@ -41,6 +46,7 @@ struct row_writer {
     struct sink sink;
 
     struct buf text;    /* lines just taken */
+    struct buf held;    /* lines for a sink that may block, which it has not taken yet */
     struct buf pending; /* lines for ClickHouse that no call carries yet */
     size_t n_pending, n_sent;
     uint64_t pending_since_ms;
@@ -68,6 +74,8 @@ static bool sink_open(struct sink *s, const struct logging_settings *l, char *re
         }
         s->close_fd = true;
     }
+    struct stat st;
+    s->may_block = s->fd >= 0 && (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode));
     if (l->clickhouse_url) {
         const char *why;
         if (!origin_parse(span_str(l->clickhouse_url), &s->origin, &why)) {
@@ -95,22 +103,70 @@ static void sink_close(struct sink *s)
     *s = (struct sink){.fd = -1};
 }
 
+static size_t count_lines(struct span s)
+{
+    size_t n = 0;
+    for (const char *at = s.p, *end = s.p + s.n; at < end && (at = memchr(at, '\n', (size_t)(end - at)));
+         at++)
+        n++;
+    return n;
+}
+
+/* Until all is written or, as 0, the sink can take no more now; negative when it never will. */
+static int write_all(struct row_writer *w, struct span *s)
+{
+    while (s->n > 0) {
+        size_t n = s->n;
+        if (w->sink.may_block) {
+            struct pollfd p = {.fd = w->sink.fd, .events = POLLOUT};
+            if (poll(&p, 1, PIPE_PATIENCE_MS) == 0)
+                return 0;
+            n = n < PIPE_BYTES ? n : PIPE_BYTES;
+        }
+        ssize_t done = write(w->sink.fd, s->p, n);
+        if (done < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (done <= 0)
+            return -1;
+        *s = span_of(s->p + done, s->n - (size_t)done);
+    }
+    return 1;
+}
+
+/* A pipe whose reader has stopped must not stop this thread, on which reloads and the end of the process
+ * wait: what it does not take is held, and behind it the rings fill up, drop and count. */
+static void write_held(struct row_writer *w)
+{
+    struct span rest = buf_view(&w->held);
+    size_t lines = count_lines(rest);
+    int how = write_all(w, &rest);
+    size_t left = count_lines(rest);
+    metric_add(metric_plain(M_LOGS_WRITTEN), lines - left);
+    if (how < 0) {
+        metric_add(metric_plain(M_LOGS_DROPPED), left);
+        buf_clear(&w->held);
+        return;
+    }
+    buf_consume(&w->held, w->held.n - rest.n);
+}
+
+static void drop_held(struct row_writer *w)
+{
+    metric_add(metric_plain(M_LOGS_DROPPED), count_lines(buf_view(&w->held)));
+    buf_clear(&w->held);
+}
+
 static void write_file(struct row_writer *w, size_t lines)
 {
-    const char *p = w->text.p;
-    size_t n = w->text.n;
-    while (n > 0) {
-        ssize_t done = write(w->sink.fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0) {
+    struct span text = buf_view(&w->text);
+    if (w->sink.may_block) {
+        if (buf_add_span(&w->held, text))
+            write_held(w);
+        else
             metric_add(metric_plain(M_LOGS_DROPPED), lines);
-            return;
-        }
-        p += done;
-        n -= (size_t)done;
+        return;
     }
-    metric_add(metric_plain(M_LOGS_WRITTEN), lines);
+    metric_add(metric_plain(write_all(w, &text) > 0 ? M_LOGS_WRITTEN : M_LOGS_DROPPED), lines);
 }
 
 static void state_changed(struct row_writer *w, bool down, const char *detail)
@@ -179,8 +235,10 @@ static void queue_batch(struct row_writer *w, size_t lines)
 
 static void take_rows(struct row_writer *w)
 {
+    if (w->held.n)
+        write_held(w);
     for (unsigned i = 0; i < w->n_rings; i++) {
-        for (;;) {
+        while (!w->held.n || w->sink.clickhouse) {
             buf_clear(&w->text);
             size_t lines = row_ring_take(w->rings[i], &w->text, TAKE_BYTES);
             if (lines == 0)
@@ -205,6 +263,7 @@ static void finish(struct row_writer *w)
         metric_add(metric_plain(M_LOGS_DROPPED), w->n_sent);
     }
     w->call = NULL;
+    drop_held(w);
     uv_close((uv_handle_t *)&w->tick, NULL);
     net_loop_stop(&w->loop);
 }
@@ -213,7 +272,8 @@ static void on_tick(uv_timer_t *t)
 {
     struct row_writer *w = t->data;
     take_rows(w);
-    if (w->stopping && ((!w->call && !w->n_pending) || net_now_ms(&w->loop) >= w->stop_deadline_ms))
+    if (w->stopping &&
+        ((!w->call && !w->n_pending && !w->held.n) || net_now_ms(&w->loop) >= w->stop_deadline_ms))
         finish(w);
 }
 
@@ -237,6 +297,7 @@ struct row_writer *row_writer_start(const struct logging_settings *s, struct row
     w->n_rings = n;
     buf_init(&w->text, TEXT_MAX);
     buf_init(&w->pending, TEXT_MAX);
+    buf_init(&w->held, 2 * TAKE_BYTES);
     CHECK(net_loop_init(&w->loop, n + 1) == 0);
     w->pool = pool_new(&w->loop, 2, POOL_IDLE_MS);
     CHECK(uv_timer_init(&w->loop.uv, &w->tick) == 0);
@@ -255,6 +316,8 @@ static void take_update(struct net_post *p, struct net_loop *l)
         metric_add(metric_plain(M_LOGS_DROPPED), w->n_sent);
         w->call = NULL;
     }
+    if (w->sink.fd != STDOUT_FILENO || w->next.fd != STDOUT_FILENO)
+        drop_held(w);
     sink_close(&w->sink);
     w->sink = w->next;
     uv_sem_post(&w->taken);
@@ -287,6 +350,7 @@ void row_writer_stop(struct row_writer *w)
     sink_close(&w->sink);
     buf_fini(&w->text);
     buf_fini(&w->pending);
+    buf_fini(&w->held);
     uv_sem_destroy(&w->taken);
     free(w);
 }

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import BUILD, chat, messages, wait_until
+from harness import BUILD, DEADLINE, Client, chat, messages, request, wait_until
 from upstream import fleet, metric
 
 CHAT = "/v1/chat/completions"
@@ -203,6 +203,46 @@ def clickhouse(upstream, sink, more=""):
 
 def sunk(sink):
     return [json.loads(line) for call in sink.calls for line in call.body.splitlines()]
+
+
+def test_reader_of_stdout_that_stops(new_upstream, tmp_path):
+    """A pipe that nobody empties holds up neither requests nor a reload nor the end."""
+    upstream = new_upstream()
+    config = tmp_path / "rolter.toml"
+    config.write_text(fleet([upstream], more='[logging]\nfile = "-"\n[server]\nhost = "127.0.0.1"\nport = 0\n'))
+    child = subprocess.Popen([BUILD / "rolter", "--config", config], stdout=subprocess.PIPE)
+    try:
+        url = child.stdout.readline().decode().split()[-1]
+        with Client(url) as client:
+            for _ in range(300):  # more than a pipe takes
+                assert client.post(CHAT, chat("x")).status == 200
+        child.send_signal(signal.SIGHUP)
+        wait_until(lambda: "rolter_config_version 2" in request("GET", url + "/metrics").text())
+        first = [child.stdout.readline() for _ in range(200)]  # what was held comes, nothing is lost
+        wait_until(lambda: "rolter_logs_written_total 300" in request("GET", url + "/metrics").text())
+        child.send_signal(signal.SIGTERM)
+        rows = [json.loads(line) for line in first + child.stdout.readlines()]
+        assert child.wait(DEADLINE) == 0 and len(rows) == 300
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_stop_with_a_full_pipe(new_upstream, tmp_path):
+    config = tmp_path / "rolter.toml"
+    config.write_text(fleet([new_upstream()], more='[logging]\nfile = "-"\n[server]\nhost = "127.0.0.1"\nport = 0\n'))
+    child = subprocess.Popen([BUILD / "rolter", "--config", config], stdout=subprocess.PIPE)
+    try:
+        with Client(child.stdout.readline().decode().split()[-1]) as client:
+            for _ in range(300):
+                client.post(CHAT, chat("x"))
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 0
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
 
 
 def test_clickhouse(new_upstream, new_gateway):
