@@ -78,10 +78,24 @@ static void poll_again(uv_timer_t *t)
     request_resume(t->data, STEP_queue);
 }
 
+/* Whether another target can be used now; waiting is for when there is none. */
+static bool is_usable_elsewhere(const struct request *r)
+{
+    uint64_t now = net_now_ms(&r->worker->loop);
+    for (unsigned i = 0; i < r->n_pools; i++) {
+        const struct candidate_pool *c = &r->pools[i];
+        for (unsigned k = 0; k < c->pool->n; k++)
+            if (target_set_has(&c->allowed, k) &&
+                target_state(c->pool->targets[k].state, &r->plan->reliability, now) == TARGET_USABLE)
+                return true;
+    }
+    return false;
+}
+
 static enum step queue_full(struct request *r)
 {
     const struct queue_settings *q = &r->plan->settings->queue;
-    if (q->backpressure == BACKPRESSURE_BLOCK) {
+    if (q->backpressure == BACKPRESSURE_BLOCK && !is_usable_elsewhere(r)) {
         uint64_t now = net_now_ms(&r->worker->loop);
         if (!r->queue_deadline_ms)
             r->queue_deadline_ms = now + q->block_timeout_ms;

@@ -114,6 +114,22 @@ def test_block_waits_and_gives_up(new_upstream, new_gateway):
     wait_idle(gateway)
 
 
+def test_block_goes_elsewhere_first(new_upstream, new_gateway):
+    """Nobody waits for one target while another is idle."""
+    gate = Gate()
+    busy, idle = new_upstream(gate), new_upstream()
+    gateway = new_gateway(fleet([busy, idle], more=queue(more='backpressure = "block"\nblock_timeout_ms = 600')))
+    crowd = Crowd(gateway)
+    while len(crowd.threads) < 20 and (gate.now < 1 or gateway.metrics()[DEPTH] < 1):
+        crowd.send(1)
+        wait_until(lambda: len(busy.calls) + len(idle.calls) + gateway.metrics()[DEPTH] >= len(crowd.threads))
+    replies = [gateway.post(CHAT, chat("x")) for _ in range(4)]
+    assert [(r.status, r.headers["x-rolter-provider"]) for r in replies] == [(200, "p1")] * 4
+    gate.open.set()
+    assert {r.status for r in crowd.join()} == {200}
+    wait_idle(gateway, ("p0", "p1"))
+
+
 def test_block_gets_in(new_upstream, new_gateway):
     gate = Gate()
     gateway = new_gateway(fleet([new_upstream(gate)],
