@@ -35,7 +35,8 @@ static void reply(struct admin *a, struct conn *c, int status, const char *type,
         reply_connection_close(b);
     reply_end(b);
     struct iovec iov[2] = {{b->p, b->n}, {body->p, body->n}};
-    conn_writev(c, iov, 2);
+    const struct http_head *h = conn_head(c);
+    conn_writev(c, iov, h && span_eq(h->method, SPAN("HEAD")) ? 1 : 2);
 }
 
 static void refuse(struct admin *a, struct conn *c, int status, const char *text)
