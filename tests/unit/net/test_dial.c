@@ -133,10 +133,10 @@ static void test_share_of_time(void **state)
     assert_true(clock_mono_ms() - from >= 55);
     set_addrs((const char *[]){"127.0.0.2"}, 1);
     memset(&o, 0, sizeof o);
-    struct dial *d = dial_start(&loop, resolver, &origin, NULL, 30, on_done, &o);
+    struct dial *d = dial_start(&loop, resolver, &origin, NULL, 400, on_done, &o);
     turn(&loop);
     dial_cancel(d);
-    uint64_t until = clock_mono_ms() + 50;
+    uint64_t until = clock_mono_ms() + 420;
     RUN_UNTIL(&loop, clock_mono_ms() >= until);
     assert_int_equal(o.done, 0);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
