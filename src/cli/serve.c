@@ -68,8 +68,11 @@ static void reload(struct serve *s, const char *why)
     }
     struct buf restart;
     buf_init(&restart, 65536);
-    if (config_needs_restart(gateway_plan(s->gateway)->settings, next, &restart) > 0)
-        log_warn("reload (%s): takes effect at the next start only: %.*s", why, SPAN_FMT(buf_view(&restart)));
+    if (config_needs_restart(gateway_plan(s->gateway)->settings, next, &restart) > 0) {
+        struct span keys = buf_view(&restart);
+        keys.n--; /* the last line's end; the log shows the others as spaces */
+        log_warn("reload (%s): takes effect at the next start only: %.*s", why, SPAN_FMT(keys));
+    }
     buf_fini(&restart);
     gateway_reload(s->gateway, next);
     struct signals_settings watch;
