@@ -27,6 +27,14 @@ static inline void affinity_look(const struct affinity *a, const struct balancer
     prefix_slot_generation(a->index, a->slot[i], provider_generation(b->providers[i]));
 }
 
+/* How warm a target is (R1). One for which the index has no slot stays cold; so that it does not win every
+ * tie, what it was given by all routes counts. */
+static inline uint64_t affinity_warmth(const struct affinity *a, const struct balancer *b, unsigned i)
+{
+    return a->slot[i] == PREFIX_NO_SLOT ? target_served(b->targets[i].target)
+                                        : prefix_warmth(a->index, a->slot[i]);
+}
+
 /* Shares are divided out, not multiplied, so that 55 of 100 bytes are what "0.55" in a configuration says. */
 static inline double affinity_share(uint32_t matched, size_t of)
 {

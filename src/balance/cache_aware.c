@@ -69,7 +69,7 @@ static void look(struct balancer *b, const struct pick_context *c, const struct 
         t->view[i] = (struct view){
             .matched = affinity_share(matched, c->prompt.n) < AFFINITY_SHARE_MIN ? 0 : matched,
             .load = load_of(b, (unsigned)i, c->now_ms),
-            .warmth = prefix_warmth(a->index, a->slot[i]),
+            .warmth = affinity_warmth(a, b, (unsigned)i),
         };
     }
 }

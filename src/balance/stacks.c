@@ -207,7 +207,7 @@ static struct ranking rank_all(const struct balancer *b, const struct pick_conte
             struct scored x = {.index = (int)i, .load = load_of(b, i, c->now_ms)};
             if (prefix) {
                 x.hit = hits[bit];
-                x.warmth = prefix_warmth(s->affinity.index, s->affinity.slot[i]);
+                x.warmth = affinity_warmth(&s->affinity, b, i);
             }
             x.turn = turn_look(b, s->turns, i);
             x.score = score(b, c, m, i, x.load, affinity_share(x.hit.bytes, c->prompt.n));

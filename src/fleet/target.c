@@ -92,7 +92,8 @@ static bool is_cooling(const struct target *t, const struct reliability *r, uint
 
 enum target_state target_state(const struct target *t, const struct reliability *r, uint64_t now_ms)
 {
-    if (atomic_load_explicit(&t->provider->unhealthy, memory_order_relaxed))
+    /* Acquire: who sees that it is healthy again sees the generation that was raised before. */
+    if (atomic_load_explicit(&t->provider->unhealthy, memory_order_acquire))
         return TARGET_UNHEALTHY;
     switch (breaker_look(t, r, now_ms)) {
     case BREAKER_OPEN:

@@ -5,7 +5,7 @@ warmth, a reload is."""
 import collections
 import threading
 
-from harness import DEADLINE, chat
+from harness import DEADLINE, chat, wait_until
 from upstream import chat_reply, fleet, metric
 
 CHAT = "/v1/chat/completions"
@@ -129,3 +129,48 @@ def test_tools_come_first_when_asked_for(new_upstream, new_gateway):
             reasons[include, name] = who(gateway, chat(name + LONG, tools=tools))[1]
     assert reasons == {("false", "tea"): "least_load", ("false", "coffee"): "least_load",
                        ("true", "tea"): "least_load", ("true", "coffee"): "affinity"}
+
+
+def reasons(gateway, homes):
+    return {provider: who(gateway, chat(prompt))[1] for provider, prompt in homes.items()}
+
+
+def two_homes(gateway):
+    """Makes each of two providers warm: provider -> its prompt."""
+    homes = {}
+    for n in range(2):
+        prompt = f"{n}: {LONG}"
+        homes[who(gateway, chat(prompt))[0]] = prompt
+    assert sorted(homes) == ["p0", "p1"]
+    assert {p: who(gateway, chat(prompt)) for p, prompt in homes.items()} == {p: (p, "affinity") for p in homes}
+    return homes
+
+
+def test_back_from_the_dead_is_cold(new_sim, new_gateway):
+    sims = [new_sim(), new_sim()]
+    gateway = new_gateway(fleet(sims, strategy="cache_aware", more=(
+        '[health]\nenabled = true\ninterval_secs = 1\ntimeout_secs = 1\npath = "/health"\n'
+        "consecutive_failure_threshold = 1\nrecovery_success_threshold = 1\n")), rows=True)
+    homes = two_homes(gateway)
+    sims[1].faults(health_status=503)
+    gateway.wait_metric(metric("rolter_provider_healthy", provider="p1"), 0)
+    sims[1].faults(health_status=200)
+    gateway.wait_metric(metric("rolter_provider_healthy", provider="p1"), 1)
+    assert reasons(gateway, homes) == {"p0": "affinity", "p1": "least_load"}
+
+
+def test_restarted_engine_is_cold(new_sim, new_gateway):
+    """Seen by the start time among its metrics, though it was never found unhealthy."""
+    sims = [new_sim(), new_sim()]
+    gateway = new_gateway(fleet(sims, strategy="cache_aware",
+                                more="[metrics_scrape]\nenabled = true\ninterval_secs = 1\n"), rows=True)
+
+    def wait_scrapes(more):
+        goal = gateway.metrics()["rolter_metrics_scrapes_total"] + more
+        wait_until(lambda: gateway.metrics()["rolter_metrics_scrapes_total"] >= goal, "scrapes")
+
+    homes = two_homes(gateway)
+    wait_scrapes(4)
+    sims[1].restart()
+    wait_scrapes(4)
+    assert reasons(gateway, homes) == {"p0": "affinity", "p1": "least_load"}

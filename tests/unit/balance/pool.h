@@ -10,7 +10,7 @@
 #include "balance/balance.h"
 #include "fleet/fleet.h"
 
-enum { POOL_MAX = 192, POOL_WORDS = POOL_MAX / 64 };
+enum { POOL_MAX = 448, POOL_WORDS = POOL_MAX / 64 };
 
 static const struct reliability POOL_RULES = {.cooldown_base_ms = 5000,
                                               .cooldown_max_ms = 60000,

@@ -232,6 +232,31 @@ static void test_cold_prompts_spread(void **state)
     }
 }
 
+/* More targets than the index has slots for: those without one are no target's better. */
+static void test_cold_prompts_beyond_the_slots(void **state)
+{
+    static const enum strategy_id ids[] = {STRATEGY_CACHE_AWARE, STRATEGY_PIPELINE};
+    for (unsigned s = 0; s < ARRAY_LEN(ids); s++) {
+        struct pool p;
+        struct request r;
+        unsigned got[POOL_MAX] = {0};
+        pool_init(&p, ids[s], PREFIX_SLOTS_MAX + 16, NULL);
+        request_init(&r, &p);
+        for (unsigned i = 0; i < 4 * p.n; i++) {
+            char text[32];
+            snprintf(text, sizeof text, "%08x is all there is", i * 2654435761U);
+            int k = pick(&p, &r, text).index;
+            struct lease l;
+            charge(&p, (unsigned)k, 1, &l);
+            target_lease_end(&l);
+            got[k]++;
+        }
+        for (unsigned i = 0; i < p.n; i++)
+            assert_in_range(got[i], 3, 5);
+        pool_fini(&p);
+    }
+}
+
 /* The same without a prompt: nothing is recorded, so the turns decide. */
 static void test_no_prompt(void **state)
 {
@@ -472,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_settings_are_used),
         cmocka_unit_test(test_tenth_is_no_match),
         cmocka_unit_test(test_cold_prompts_spread),
+        cmocka_unit_test(test_cold_prompts_beyond_the_slots),
         cmocka_unit_test(test_no_prompt),
         cmocka_unit_test(test_failed_attempts_spread),
         cmocka_unit_test(test_reload_goes_on_with_turns),
