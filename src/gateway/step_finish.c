@@ -96,7 +96,8 @@ static void write_row(struct request *r, uint64_t latency_us)
         row.variant = span_str(r->variant->name);
     buf_clear(&w->row_text);
     row_format(&w->row_text, &row);
-    if (!row_ring_put(w->rows, buf_view(&w->row_text)))
+    /* Nothing was written when the row is larger than any may be. */
+    if (w->row_text.n == 0 || !row_ring_put(w->rows, buf_view(&w->row_text)))
         metric_add(metric_plain(M_LOGS_DROPPED), 1);
 }
 

@@ -7,6 +7,19 @@
 /* Bodies from here on have their index in an arena of their own, which goes when the reply has begun. */
 enum { LARGE_BODY = 8192 };
 
+/* No model is called so; the name goes into rows and fields of the reply, which it must not blow up. */
+enum { MODEL_BYTES_MAX = 32768, MODEL_BYTES_SHOWN = 200 };
+
+static enum step refuse_long_model(struct request *r)
+{
+    size_t n = MODEL_BYTES_SHOWN;
+    while (n > 0 && ((unsigned char)r->model.p[n] & 0xc0) == 0x80)
+        n--; /* not in the middle of a character */
+    r->model.n = n;
+    return request_refuse(r, 404, "model_not_found", "model", "The model \"%.*s...\" does not exist.",
+                          SPAN_FMT(r->model));
+}
+
 enum step step_parse(struct request *r)
 {
     struct span body = conn_body(r->conn);
@@ -27,6 +40,8 @@ enum step step_parse(struct request *r)
     if (!json_is(&r->doc, model, JSON_STRING))
         return request_refuse(r, 400, "invalid_type", "model", "\"model\" must be a string.");
     r->model = json_string(&r->doc, model, r->arena);
+    if (r->model.n > MODEL_BYTES_MAX)
+        return refuse_long_model(r);
     r->stream = r->dialect->has_stream && json_is(&r->doc, json_get(&r->doc, 0, "stream"), JSON_TRUE);
     return STEP_route;
 }

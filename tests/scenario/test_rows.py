@@ -260,6 +260,20 @@ def test_clickhouse(new_upstream, new_gateway):
     assert gateway.metrics()["rolter_logs_dropped_total"] == 0
 
 
+def test_a_row_too_large_is_dropped(new_upstream, new_gateway):
+    """A name of a megabyte must not make a row of no bytes that counts as one."""
+    sink = new_upstream(lambda call: call.reply(200, b""))
+    gateway = new_gateway(clickhouse(new_upstream(), sink, "batch_max = 10"), server="max_head_bytes = 16777216")
+    reply = gateway.post(CHAT, chat("x", model="\u00e4" * 600_000))
+    assert reply.status == 404 and len(reply.body) < 1000
+    wait_until(lambda: len(sunk(sink)) == 1)
+    assert sunk(sink)[0]["model"] == "\u00e4" * 100
+    assert gateway.get("/" + "x" * 1_200_000).status == 404
+    gateway.wait_metric("rolter_logs_dropped_total", 1)
+    assert gateway.post(CHAT, chat("x")).status == 200
+    wait_until(lambda: len(sunk(sink)) == 2)
+
+
 @pytest.mark.parametrize("how", ["error", "nobody", "silent"])
 def test_sink_that_fails(new_upstream, new_gateway, how):
     sink = new_upstream({"error": lambda call: call.reply(500, b"no"), "silent": lambda call: call.wait_gone(),
