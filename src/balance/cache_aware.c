@@ -111,12 +111,11 @@ static unsigned best_by(const struct candidates *set, const struct view *view, v
     return best;
 }
 
-/* The first candidate in this order; of several equal ones, one after the other. Once per pick: with two
- * turns taken by every pick, half of an even number of equals would never have one. */
-static unsigned next_by(struct balancer *b, const struct candidates *set, const struct view *view,
-                        view_order order)
+/* Whose turn it is of those equal to <best>. Once per pick: with two turns taken by every pick, half of an
+ * even number of equals would never have one. */
+static unsigned turn_among(struct balancer *b, const struct candidates *set, const struct view *view,
+                           view_order order, unsigned best, unsigned equal)
 {
-    unsigned equal, best = best_by(set, view, order, &equal);
     if (equal == 1)
         return best;
     uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
@@ -134,13 +133,17 @@ static bool is_overloaded(const struct strategy_settings *s, unsigned load, unsi
     return load > (uint64_t)least + s->balance_abs && (double)load > s->balance_rel * (double)least;
 }
 
-static unsigned least_load_of(const struct candidates *set, const struct view *view)
+/* The least load, and the most bytes of the prompt. */
+static unsigned least_and_most(const struct candidates *set, const struct view *view, uint32_t *ret_matched)
 {
     unsigned least = UINT32_MAX;
+    uint32_t most = 0;
     CANDIDATES_EACH(i, set)
     {
         least = view[i].load < least ? view[i].load : least;
+        most = view[i].matched > most ? view[i].matched : most;
     }
+    *ret_matched = most;
     return least;
 }
 
@@ -148,18 +151,22 @@ static struct choice decide(struct balancer *b, const struct pick_context *c, co
                             const struct view *view, struct pick_why *why)
 {
     const struct strategy_settings *s = &b->settings;
-    unsigned equal, warm = best_by(set, view, by_warm_part, &equal);
-    why->least = least_load_of(set, view);
-    if (view[warm].matched > 0 && affinity_share(view[warm].matched, c->prompt.n) >= s->threshold) {
+    uint32_t matched;
+    unsigned equal;
+    why->least = least_and_most(set, view, &matched);
+    if (matched > 0 && affinity_share(matched, c->prompt.n) >= s->threshold) {
+        unsigned warm = best_by(set, view, by_warm_part, &equal);
         if (!is_overloaded(s, view[warm].load, why->least)) {
             why->guard = GUARD_OK;
-            return (struct choice){(int)next_by(b, set, view, by_warm_part), PICK_AFFINITY};
+            warm = turn_among(b, set, view, by_warm_part, warm, equal);
+            return (struct choice){(int)warm, PICK_AFFINITY};
         }
         why->guard = GUARD_OVERLOADED;
         why->runner_up = (int)warm;
     }
-    return (struct choice){(int)next_by(b, set, view, by_load),
-                           why->guard == GUARD_OVERLOADED ? PICK_GUARD : PICK_LEAST_LOAD};
+    unsigned least = best_by(set, view, by_load, &equal);
+    least = turn_among(b, set, view, by_load, least, equal);
+    return (struct choice){(int)least, why->guard == GUARD_OVERLOADED ? PICK_GUARD : PICK_LEAST_LOAD};
 }
 
 /* Who would have been next: the first of the others. */
