@@ -200,10 +200,10 @@ static void warn_if_open(const struct plan *p)
     bool loopback =
         strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
     if (p->open && !loopback)
-        log_warn(
-            "NO KEYS ARE CONFIGURED: everybody who reaches %s:%u can use the upstreams at your cost; add "
-            "[[virtual_keys]], or bind to 127.0.0.1",
-            host, p->settings->server.port);
+        log_warn("NO KEYS ARE CONFIGURED: everybody who reaches this machine (server.host is %s) can use the "
+                 "upstreams "
+                 "at your cost; add [[virtual_keys]], or bind to 127.0.0.1",
+                 host);
 }
 
 static bool start_admin(struct serve *s)

@@ -7,7 +7,7 @@
 #include "base/fmt.h"
 #include "gateway/request.h"
 
-enum { QUEUE_HIGH = 65536 };
+enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
 static void iov_add(struct worker *w, const void *p, size_t n)
 {
@@ -58,8 +58,11 @@ void relay_head(struct request *r, const struct http_head *h)
     BUF_LIT(out, "\r\n");
     r->status = h->status;
     struct span id = http_field_get(h, HTTP_F_X_REQUEST_ID);
+    if (id.n > UPSTREAM_ID_MAX)
+        id.n = UPSTREAM_ID_MAX;
     if (id.n)
         r->upstream_request_id = arena_dup(r->arena, id);
+    r->usage_expected = h->status < 300;
     if (h->status >= 400)
         r->error = "upstream_status";
     usage_feed_begin(r, h);

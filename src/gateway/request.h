@@ -122,8 +122,9 @@ struct request {
     bool reply_begun, reply_chunked, reply_keep, is_event_stream;
     bool reply_unframed; /* ends with the connection: HTTP/1.0 */
     bool upstream_complete;
-    bool was_paused; /* the upstream had to wait for the client */
-    char last_byte;  /* of the reply's body so far */
+    bool was_paused;     /* the upstream had to wait for the client */
+    char last_byte;      /* of the reply's body so far */
+    bool usage_expected; /* the upstream has begun a reply that it will bill, complete or not */
     struct sse sse;
     bool sse_open;
     struct buf reply_body; /* a JSON reply that came in pieces, for its usage */

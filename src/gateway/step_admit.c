@@ -93,7 +93,9 @@ enum step step_admit(struct request *r)
     metric_add(metric_plain(M_REQUESTS), 1);
     r->counted = true;
     atomic_fetch_add_explicit(&r->worker->in_flight, 1, memory_order_relaxed);
-    if (e == ENDPOINT_NONE && !r->dialect)
+    if (e == ENDPOINT_NONE && !r->dialect && span_starts(h->path, SPAN("/v1/messages/")))
+        r->dialect = dialect_get(DIALECT_MESSAGES); /* Anthropic's paths that are not served get its errors */
+    if (e == ENDPOINT_NONE && (!r->dialect || !span_eq(h->path, span_str(r->dialect->path))))
         return request_refuse(r, 404, "not_found", NULL, "There is nothing at this path.");
     if (e == ENDPOINT_MODELS ? !is_get : !is_post)
         return refuse_method(r, e == ENDPOINT_MODELS ? "GET" : "POST");

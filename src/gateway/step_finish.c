@@ -65,7 +65,7 @@ static void write_row(struct request *r, uint64_t latency_us)
         .total_tokens = usage_is_known(&r->usage) ? usage_total(&r->usage) : 0,
         .cache_read_tokens = known(r->usage.cache_read),
         .cache_write_tokens = known(r->usage.cache_write),
-        .usage_unknown = r->target && r->status < 300 && !usage_is_known(&r->usage),
+        .usage_unknown = r->usage_expected && !usage_is_known(&r->usage),
         .latency_ms = latency_us / 1000,
         .ttft_ms = r->first_byte_us ? (r->first_byte_us - r->started_us) / 1000 : 0,
         .queue_ms = r->queue_us / 1000,

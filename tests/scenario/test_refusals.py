@@ -30,3 +30,25 @@ def test_missing_key(gateway):
     assert reply.headers["request-id"] == reply.headers["x-request-id"] == reply.json()["request_id"]
     reply = gateway.post("/v1/chat/completions", b"{}")
     assert reply.status == 401 and "request-id" not in reply.headers
+
+
+def test_paths_of_anthropic_that_are_not_served(gateway):
+    reply = gateway.post("/v1/messages/count_tokens", messages("x"), headers={"x-api-key": "sk-one"})
+    assert reply.status == 404 and reply.json()["type"] == "error"
+    assert reply.json()["error"]["type"] == "not_found_error"
+    reply = gateway.post("/v1/nothing", b"{}", headers={"x-api-key": "sk-one"})
+    assert reply.status == 404 and reply.json()["error"]["code"] == "not_found"
+
+
+def test_a_broken_stream_says_that_its_usage_is_unknown(new_upstream, new_gateway):
+    def answer(call):
+        call.begin_events()
+        call.event({"choices": []})
+        call.reset()
+
+    gateway = new_gateway(fleet([new_upstream(answer)]), rows=True)
+    with gateway.stream("/v1/chat/completions", {"model": "m", "stream": True, "messages": []}) as stream:
+        stream.read()
+    gateway.wait_rows(1)
+    (row,) = gateway.rows()
+    assert row["status"] == 502 and row["usage_unknown"] == 1 and row["total_tokens"] == 0
