@@ -243,12 +243,15 @@ name = "soak"
     parts += [f'[[providers]]\nname = "p{i}"\nkind = "openai_compatible"\napi_base = "http://127.0.0.1:{sims[i].port}"\n'
               for i in alive]
     routes = []
+    # Prompt indexes are at their limit early: what they hold then is no growth.
+    bounds = "affinity = { max_nodes = 2000, max_bytes = 262144 }\n"
     for name in strategies:
         routes.append(f'[[routes]]\nmodel = "r-{name}"\nstrategy = "{name}"\ntargets = {pool(name == "weighted")}\n'
                       + (f"params = {{ seed = {rng.randint(1, 9)} }}\n" if rng.random() < 0.3 else ""))
         if name in ("cache_aware", "pipeline", "least_prefill"):
-            routes[-1] += "affinity = { max_nodes = 2000, max_bytes = 262144 }\n"
-    routes.append(f'[[routes]]\nmodel = "r-any"\nstrategy = "{rng.choice(strategies)}"\ntargets = {pool(True)}\n')
+            routes[-1] += bounds
+    routes.append(f'[[routes]]\nmodel = "r-any"\nstrategy = "{rng.choice(strategies)}"\ntargets = {pool(True)}\n'
+                  + bounds)
     routes.append(f'[[routes]]\nmodel = "r-embed"\ntargets = {pool()}\n')
     routes.append('[[routes]]\nmodel = "r-variants"\nvariants = [' + ", ".join(
         f'{{ name = "v{v}", weight = {rng.randint(1, 3)}, targets = {pool()} }}'
