@@ -209,7 +209,7 @@ head_secs = 5
 body_secs = 5
 idle_secs = {rng.choice([3, 10, 60])}
 [retry]
-max_retries = {rng.choice([0, 1, 2, 2, 4])}
+max_retries = {2 if first else rng.choice([0, 1, 2, 2, 4])}
 base_backoff_ms = {rng.choice([1, 20, 100])}
 max_backoff_ms = 200
 [cooldown]
@@ -422,6 +422,10 @@ def run_faults(harness, args, folder, faults):
     base = base_of(harness, gateway, True)
     names = {"routes": [f"r-{s}" for s in strategies] + ["r-any", "r-variants"], "embeds": ["r-embed"],
              "providers": [f"p{i}" for i in range(4)]}
+    # However short the run is.
+    sims[0].faults(fail_rate=0.1, fail_status=503)
+    sims[1].faults(cut_rate=0.05)
+    sims[2].faults(stall_rate=0.001)
     load = Load(build, folder, gateway.port, args, names)
     chaos = Chaos(harness, args, rng, gateway, sims, rows, strategies)
     samples, end, peak = [], time.monotonic() + args.seconds, 0
