@@ -105,9 +105,11 @@ static const char *find_name(const char *p, const char *end)
  * value. */
 bool dialect_may_have_usage(enum dialect_id id, struct span data)
 {
-    const char *p = data.p, *end = data.p + data.n;
     (void)id; /* every dialect calls it so */
-    while (data.n && (p = find_name(p, end))) {
+    if (data.n == 0) /* the slice of an empty one may be NULL */
+        return false;
+    const char *p = data.p, *end = data.p + data.n;
+    while ((p = find_name(p, end))) {
         p = skip_space(p + NAME_BYTES, end);
         if (p == end || *p != ':')
             continue;
