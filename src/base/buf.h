@@ -63,9 +63,10 @@ bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 /* Drops the first <n> bytes; moves the rest to the front. O(rest). */
 void buf_consume(struct buf *b, size_t n);
 
+/* Never NULL, so that whoever walks an empty one does no arithmetic on a null pointer. */
 static inline struct span buf_view(const struct buf *b)
 {
-    return span_of(b->p, b->n);
+    return span_of(b->p ? b->p : "", b->n);
 }
 
 #define BUF_LIT(b, literal) buf_add((b), (literal), sizeof(literal) - 1)
