@@ -105,7 +105,7 @@ static const char *find_name(const char *p, const char *end)
  * value. */
 bool dialect_may_have_usage(enum dialect_id id, struct span data)
 {
-    (void)id; /* every dialect calls it so */
+    (void)id;        /* every dialect calls it so */
     if (data.n == 0) /* the slice of an empty one may be NULL */
         return false;
     const char *p = data.p, *end = data.p + data.n;
