@@ -17,6 +17,18 @@ static const char *line_at(const char *in, size_t n, size_t at, size_t *ret_len,
     return in + at;
 }
 
+/* The number at the beginning of <n> bytes that no NUL ends. */
+static size_t number(const char *p, size_t n, int base, bool *ret_any)
+{
+    char text[24], *end;
+    size_t k = n < sizeof text - 1 ? n : sizeof text - 1;
+    memcpy(text, p, k);
+    text[k] = 0;
+    size_t v = strtoul(text, &end, base);
+    *ret_any = end != text;
+    return v;
+}
+
 static bool is_field(const char *line, size_t n, const char *name)
 {
     size_t k = strlen(name);
@@ -33,8 +45,7 @@ static void read_field(struct reply *r, const char *line, size_t n, bool *io_len
         v++;
     size_t k = (size_t)(end - v);
     if (is_field(line, n, "content-length")) {
-        r->left = strtoul(v, NULL, 10);
-        *io_length = true;
+        r->left = number(v, k, 10, io_length);
     } else if (is_field(line, n, "transfer-encoding")) {
         r->chunked = true;
     } else if (is_field(line, n, "connection")) {
@@ -53,7 +64,8 @@ static int feed_head(struct reply *r, const char *in, size_t n)
         return 0;
     if (n - r->scan < 12 || memcmp(begin, "HTTP/1.1 ", 9) != 0)
         return -1;
-    r->status = atoi(begin + 9);
+    bool any;
+    r->status = (int)number(begin + 9, 3, 10, &any);
     size_t stop = (size_t)(end - in) + 4, at = stop, len;
     bool has_length = false;
     line_at(in, stop, r->scan, &len, &at);
@@ -105,9 +117,9 @@ static int feed_chunked(struct reply *r, char *in, size_t n)
         r->is_done = len == 0;
         return 1;
     }
-    char *end;
-    r->left = strtoul(line, &end, 16);
-    if (end == line || len == 0)
+    bool any;
+    r->left = number(line, len, 16, &any);
+    if (!any)
         return -1;
     r->in_chunk = r->left > 0;
     r->in_trailer = r->left == 0;

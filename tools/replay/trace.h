@@ -66,7 +66,7 @@ bool trace_read_file(struct trace *t, const char *path, size_t limit, trace_tell
 
 static inline const uint32_t *trace_blocks(const struct trace *t, const struct trace_request *r)
 {
-    return t->blocks + r->first;
+    return t->blocks ? t->blocks + r->first : NULL; /* a trace without any block has no array */
 }
 /* Tokens of the leading <blocks> blocks of a request. */
 static inline uint32_t trace_tokens(const struct trace *t, const struct trace_request *r, uint32_t blocks)
