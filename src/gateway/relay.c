@@ -4,8 +4,8 @@
  * nothing is copied unless the client does not take it. A client that lags stops the upstream: above
  * QUEUE_HIGH unsent bytes reading pauses until the queue is empty.
  */
-#include "base/fmt.h"
 #include "gateway/request.h"
+#include "net/http_reply.h"
 
 enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
@@ -93,9 +93,7 @@ static void send_collected(struct request *r, bool last)
         r->last_byte = ((const char *)w->iov[body_end - 1].iov_base)[w->iov[body_end - 1].iov_len - 1];
     bool whole = last && body_end == SLOT_BODY + 1 && !r->reply_begun;
     if (r->reply_chunked && w->iov_bytes) {
-        size_t n = fmt_hex(w->chunk_head, w->iov_bytes);
-        w->chunk_head[n++] = '\r';
-        w->chunk_head[n++] = '\n';
+        size_t n = reply_chunk_head(w->chunk_head, w->iov_bytes);
         w->iov[SLOT_CHUNK] = (struct iovec){w->chunk_head, n};
     }
     if (r->reply_chunked) {
