@@ -21,6 +21,8 @@
 #include "net/origin.h"
 #include "observe/metrics.h"
 
+struct policy;
+
 enum auth_style { AUTH_BEARER, AUTH_X_API_KEY, AUTH_API_KEY };
 
 struct plan_provider {
@@ -125,6 +127,7 @@ struct plan {
     struct span injected;      /* header lines that are added to every upstream request */
     struct map injected_names; /* of these, lower case: the client's fields of the same name stay behind */
     struct span id_header;     /* another name that the request id has beside x-request-id; usually none */
+    struct policy *policy;     /* what replies go through; NULL when nothing is configured */
     struct map price_by_model; /* struct model_price_settings */
 };
 

@@ -9,6 +9,32 @@
 
 enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
+/* Whether the policy must see this reply before the client does. An event stream never waits (D5). */
+static bool must_hold(const struct request *r, const struct http_head *h)
+{
+    if (LIKELY(!r->plan->policy) || h->status < 200 || h->status >= 300 || h->body == HTTP_BODY_NONE ||
+        r->is_event_stream)
+        return false;
+    return policy_wants_reply(r->plan->policy, r->route->settings ? r->route->model : NULL, r->dialect_id);
+}
+
+/* The reply is collected, up to what a request's body may have; its head waits with it. */
+static void hold(struct request *r, const struct http_head *h)
+{
+    struct worker *w = r->worker;
+    struct delivery *d = &r->delivery;
+    d->held = true;
+    d->status = h->status;
+    d->head = arena_dup(r->arena, buf_view(&w->out));
+    d->input.source = DELIVERY_LIVE;
+    d->input.content_type = arena_dup(r->arena, http_field_get(h, HTTP_F_CONTENT_TYPE));
+    d->input.encoded = r->reply_encoded;
+    r->reply_body.max = r->plan->settings->server.max_body_bytes;
+    buf_clear(&w->out);
+    w->n_iov = 0;
+    request_drop_body(r);
+}
+
 static void iov_add(struct worker *w, const void *p, size_t n)
 {
     w->iov[w->n_iov++] = (struct iovec){(void *)p, n};
@@ -36,6 +62,20 @@ void relay_head(struct request *r, const struct http_head *h)
     reply_head_begin(r, out, h->status);
     reply_head_target(r, out, r->target, r->variant);
     reply_head_fields(r, out, h);
+    r->status = h->status;
+    struct span id = http_field_get(h, HTTP_F_X_REQUEST_ID);
+    if (id.n > UPSTREAM_ID_MAX)
+        id.n = UPSTREAM_ID_MAX;
+    if (id.n)
+        r->upstream_request_id = arena_dup(r->arena, id);
+    r->usage_expected = h->status < 300;
+    if (h->status >= 400)
+        r->error = "upstream_status";
+    usage_feed_begin(r, h);
+    if (must_hold(r, h)) {
+        hold(r, h);
+        return;
+    }
     bool http10 = conn_head(r->conn)->minor == 0;
     r->reply_keep = !conn_will_close(r->conn);
     if (h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) {
@@ -56,16 +96,6 @@ void relay_head(struct request *r, const struct http_head *h)
     else if (http10)
         BUF_LIT(out, "connection: keep-alive\r\n");
     BUF_LIT(out, "\r\n");
-    r->status = h->status;
-    struct span id = http_field_get(h, HTTP_F_X_REQUEST_ID);
-    if (id.n > UPSTREAM_ID_MAX)
-        id.n = UPSTREAM_ID_MAX;
-    if (id.n)
-        r->upstream_request_id = arena_dup(r->arena, id);
-    r->usage_expected = h->status < 300;
-    if (h->status >= 400)
-        r->error = "upstream_status";
-    usage_feed_begin(r, h);
     w->iov[SLOT_HEAD] = (struct iovec){out->p, out->n};
 }
 
@@ -74,6 +104,10 @@ void relay_body(struct request *r, const char *p, size_t n)
     struct worker *w = r->worker;
     if (n == 0)
         return;
+    if (UNLIKELY(r->delivery.held)) {
+        buf_add(&r->reply_body, p, n);
+        return;
+    }
     iov_begin(w);
     iov_add(w, p, n);
     w->iov_bytes += n;
@@ -124,8 +158,26 @@ static void send_collected(struct request *r, bool last)
             usage_feed(r, w->iov[i].iov_base, w->iov[i].iov_len, whole);
 }
 
+/* More than is held for anybody: what no policy has seen does not go out. */
+static bool is_past_limit(const struct request *r)
+{
+    return r->delivery.held && r->reply_body.full;
+}
+
+static enum step refuse_large(struct request *r)
+{
+    r->withheld = true;
+    metric_add(metric_plain(M_WITHHELD), 1);
+    return request_refuse(r, 502, "reply_too_large", NULL,
+                          "The upstream's reply is larger than what can be checked.");
+}
+
 void relay_flush(struct request *r)
 {
+    if (UNLIKELY(is_past_limit(r))) {
+        request_resume(r, refuse_large(r));
+        return;
+    }
     if (r->worker->n_iov == 0)
         return;
     send_collected(r, false);
@@ -142,7 +194,7 @@ void relay_probe(struct request *r)
 {
     static const char comment[] = "2\r\n:\n\r\n";
     if (!r->reply_begun || r->upstream_complete || !r->reply_chunked || !r->is_event_stream ||
-        r->last_byte != '\n')
+        r->reply_encoded || r->last_byte != '\n')
         return;
     struct iovec iov = {(void *)comment, sizeof comment - 1};
     conn_writev(r->conn, &iov, 1);
@@ -152,6 +204,7 @@ void relay_discard(struct request *r)
 {
     r->worker->n_iov = 0;
     r->reply_chunked = r->reply_unframed = false;
+    r->delivery.held = false;
     usage_feed_discard(r);
 }
 
@@ -166,6 +219,12 @@ void relay_end(struct request *r)
     /* Before the last byte: who sends the next request as soon as it has this reply must not find the target
      * loaded with itself. */
     target_lease_end(&r->lease);
+    if (UNLIKELY(r->delivery.held)) {
+        r->delivery.input.body = buf_view(&r->reply_body);
+        usage_feed_end(r);
+        request_resume(r, is_past_limit(r) ? refuse_large(r) : STEP_deliver);
+        return;
+    }
     send_collected(r, true);
     r->upstream_complete = true;
     usage_feed_end(r);

@@ -14,6 +14,7 @@
 #include "json/edit.h"
 #include "net/exchange.h"
 #include "net/server.h"
+#include "policy/delivery.h"
 
 enum step {
 #define STEP(name, does, waits) STEP_##name,
@@ -62,6 +63,16 @@ struct tried_provider {
     uint64_t ready_ms;
 };
 enum { TRIED_PROVIDERS_MAX = 16 };
+
+/* A successful reply that goes out whole and through the policy (step_deliver). */
+struct delivery {
+    bool held; /* relay.c collects the upstream's body in reply_body instead of sending it */
+    bool done; /* the policy has spoken */
+    int status;
+    struct span head; /* without framing fields; in the request's arena */
+    struct delivery_input input;
+    struct policy_call *call; /* while the policy works */
+};
 
 enum { REQUEST_MAGIC = 0x52455131 };
 
@@ -127,8 +138,11 @@ struct request {
     bool usage_expected; /* the upstream has begun a reply that it will bill, complete or not */
     struct sse sse;
     bool sse_open;
-    struct buf reply_body; /* a JSON reply that came in pieces, for its usage */
+    struct buf reply_body; /* a JSON reply that came in pieces, for its usage; or all of one that is held */
+    bool reply_encoded;    /* it has a content coding: unreadable for us */
     bool reply_body_whole; /* usage was read from the slice itself */
+    struct delivery delivery;
+    bool withheld; /* the upstream's reply is billed, but the client did not get it */
     struct span upstream_request_id;
     struct usage usage;
     const char *error; /* reason, or NULL */
@@ -192,6 +206,9 @@ static inline void field_run_flush(struct field_run *run, struct buf *b)
     run->from = run->to = NULL;
 }
 void field_run_add(struct field_run *run, struct buf *b, const struct http_field *f);
+
+/* The trace id of the client's traceparent, or empty. */
+struct span request_trace_id(const struct request *r);
 
 /* Reply parts shared by steps. */
 void reply_head_begin(struct request *r, struct buf *b, int status);

@@ -14,9 +14,10 @@ static uint64_t known(uint64_t v)
     return v == UINT64_MAX ? 0 : v;
 }
 
-/* The trace id of a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>. */
-static struct span trace_id(const struct http_head *h)
+/* Of a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>. */
+struct span request_trace_id(const struct request *r)
 {
+    const struct http_head *h = conn_head(r->conn);
     struct span v = h ? http_field_find(h, SPAN("traceparent")) : SPAN_NONE;
     if (v.n < 55 || v.p[2] != '-' || v.p[35] != '-')
         return SPAN_NONE;
@@ -54,7 +55,7 @@ static void write_row(struct request *r, uint64_t latency_us)
     struct row row = {
         .ts_ms = r->wall_ms,
         .request_id = r->id,
-        .trace_id = trace_id(h),
+        .trace_id = request_trace_id(r),
         .path = h ? h->path : SPAN_NONE,
         .model = r->model,
         .status = r->status,
@@ -65,6 +66,7 @@ static void write_row(struct request *r, uint64_t latency_us)
         .total_tokens = usage_is_known(&r->usage) ? usage_total(&r->usage) : 0,
         .cache_read_tokens = known(r->usage.cache_read),
         .cache_write_tokens = known(r->usage.cache_write),
+        .withheld = r->withheld,
         .usage_unknown = r->usage_expected && !usage_is_known(&r->usage),
         .latency_ms = latency_us / 1000,
         .ttft_ms = r->first_byte_us ? (r->first_byte_us - r->started_us) / 1000 : 0,
@@ -134,6 +136,8 @@ enum step step_finish(struct request *r)
     struct worker *w = r->worker;
     struct conn *c = r->conn;
     request_end_attempt(r);
+    if (r->delivery.call)
+        policy_call_cancel(r->delivery.call);
     settle_status(r);
     if (!r->no_row) {
         uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;

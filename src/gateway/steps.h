@@ -10,9 +10,12 @@
 STEP(admit, "path, dialect, request id, client key; asks for the body", "client")
 STEP(parse, "reads the JSON body once: model, stream", "-")
 STEP(route, "route or provider/model, variant order, which targets the key and the dialect may use", "-")
+STEP(policy, "guardrails, plugins and the sanitizer on the request; refuses streams that policy must see",
+     "policy")
 STEP(context, "conversation text, length and digest for the strategies that read them", "-")
 STEP(pick, "eligible targets asked once, strategy picks, lease taken", "a back-off before the same provider")
 STEP(queue, "a slot of the provider's bounded queue", "a slot")
 STEP(exchange, "sends the request; the reply's head decides: relay, hold and retry, or refuse", "upstream")
+STEP(deliver, "the one policy function on a buffered reply, then the reply whole", "policy")
 STEP(give_up, "nothing left to try: the last upstream reply, or 502, 503, 504", "-")
 STEP(finish, "row, counters, charges back, arena reset, next request of the connection", "-")

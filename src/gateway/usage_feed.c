@@ -18,12 +18,12 @@ void usage_feed_begin(struct request *r, const struct http_head *h)
 {
     if (h->status >= 300)
         return;
+    r->is_event_stream = is_event_stream(h);
     struct span coding = http_field_get(h, HTTP_F_CONTENT_ENCODING);
     if (coding.n && !span_eq_nocase(coding, SPAN("identity"))) {
-        r->reply_body.full = true; /* unreadable for us: unknown */
+        r->reply_encoded = true; /* unreadable for us: unknown */
         return;
     }
-    r->is_event_stream = is_event_stream(h);
     if (r->is_event_stream) {
         sse_init(&r->sse, EVENT_MAX);
         r->sse_open = true;
@@ -52,6 +52,8 @@ void usage_feed(struct request *r, const char *p, size_t n, bool whole)
 {
     if (r->sse_open) {
         sse_feed(&r->sse, p, n, on_event, r);
+    } else if (r->reply_encoded) {
+        return;
     } else if (whole) {
         read_json(r, span_of(p, n), r->dialect->reply_usage);
         r->reply_body_whole = true;
@@ -64,7 +66,7 @@ void usage_feed_end(struct request *r)
 {
     if (r->sse_open)
         sse_end(&r->sse, on_event, r);
-    else if (!r->reply_body_whole && !r->reply_body.full && r->reply_body.n)
+    else if (!r->reply_body_whole && !r->reply_encoded && !r->reply_body.full && r->reply_body.n)
         read_json(r, buf_view(&r->reply_body), r->dialect->reply_usage);
 }
 
@@ -73,7 +75,7 @@ void usage_feed_discard(struct request *r)
     if (r->sse_open)
         sse_fini(&r->sse);
     r->sse_open = false;
-    r->reply_body_whole = false;
+    r->reply_body_whole = r->reply_encoded = false;
     buf_clear(&r->reply_body);
     usage_init(&r->usage);
 }

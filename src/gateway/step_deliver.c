@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deliver: a buffered, successful body goes through the one policy function and then to the client, whole
+ * (D1). Every source ends here: what an upstream just said, and what was stored. Usage was read and the reply
+ * stored before, from the upstream's own bytes.
+ */
+#include "gateway/request.h"
+#include "policy/delivery.h"
+
+/* Billed, but not what the client gets (D4). */
+static void withhold(struct request *r, const struct delivery_result *d)
+{
+    r->withheld = true;
+    metric_add(metric_plain(M_WITHHELD), 1);
+    request_refuse(r, d->status, d->code, NULL, "%.*s", SPAN_FMT(d->message));
+    if (d->reason.n)
+        r->error = arena_dup(r->arena, d->reason).p;
+}
+
+static void write_reply(struct request *r, struct span body)
+{
+    struct buf *out = &r->worker->out;
+    buf_clear(out);
+    buf_add_span(out, r->delivery.head);
+    r->first_byte_us = r->read_us ? r->read_us : net_now_us(&r->worker->loop);
+    r->status = r->delivery.status;
+    reply_write_whole(r, out, body);
+}
+
+static void on_done(void *arg, const struct delivery_result *d)
+{
+    struct request *r = arg;
+    bool parked = r->delivery.call != NULL;
+    r->delivery.call = NULL;
+    r->delivery.done = true;
+    switch (d->verdict) {
+    case DELIVERY_SAME:
+        write_reply(r, r->delivery.input.body);
+        break;
+    case DELIVERY_OTHER:
+        write_reply(r, d->body);
+        break;
+    case DELIVERY_REFUSE:
+        withhold(r, d);
+        break;
+    }
+    if (parked)
+        request_resume(r, STEP_finish);
+}
+
+enum step step_deliver(struct request *r)
+{
+    struct delivery *d = &r->delivery;
+    d->input.loop = &r->worker->loop;
+    d->input.dialect_id = r->dialect_id;
+    d->input.route = r->route->settings ? r->route->model : NULL;
+    d->input.request_id = r->id;
+    d->input.trace_id = request_trace_id(r);
+    d->input.key_name = r->key ? r->key->name_span : SPAN_NONE;
+    struct policy_call *call = policy_deliver(r->plan->policy, &d->input, on_done, r);
+    if (d->done)
+        return STEP_finish;
+    d->call = call;
+    r->read_us = 0; /* what comes next comes later */
+    return STEP_PARKED;
+}
