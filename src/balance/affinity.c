@@ -5,9 +5,9 @@
 
 #include "base/mem.h"
 
-void affinity_init(struct affinity *a, const struct balancer *b, const struct affinity *before)
+void affinity_init(struct affinity *a, const struct balancer *b)
 {
-    a->index = before ? prefix_index_ref(before->index) : prefix_index_new(b->settings.limits);
+    a->index = b->prompts;
     prefix_limits_set(a->index, b->settings.limits);
     a->slot = mem_array(b->n, sizeof *a->slot);
     for (unsigned i = 0; i < b->n; i++)
@@ -18,6 +18,5 @@ void affinity_fini(struct affinity *a, const struct balancer *b)
 {
     for (unsigned i = 0; i < b->n; i++)
         prefix_slot_put(a->index, a->slot[i]);
-    prefix_index_unref(a->index);
     free(a->slot);
 }

@@ -12,19 +12,25 @@
 #define AFFINITY_SHARE_MIN 0.1
 
 struct affinity {
-    struct prefix_index *index; /* shared with the balancers before and after in this place */
+    struct prefix_index *index; /* the balancer's */
     uint32_t *slot;             /* by target */
 };
 
-/* <before>: of the balancer that stood here, or NULL. Slots go by identity, so a target that moved in the
- * list, or was away for a reload, finds its own again. */
-void affinity_init(struct affinity *a, const struct balancer *b, const struct affinity *before);
+/* Slots go by identity, so a target that moved in the list, or was away for a reload, finds its own again. */
+void affinity_init(struct affinity *a, const struct balancer *b);
 void affinity_fini(struct affinity *a, const struct balancer *b);
 
 /* Before a match: a replica that was restarted or came back from the dead has lost its cache (A18). */
 static inline void affinity_look(const struct affinity *a, const struct balancer *b, unsigned i)
 {
     prefix_slot_generation(a->index, a->slot[i], provider_generation(b->providers[i]));
+}
+
+/* The prompt is <i>'s from now on. */
+static inline struct prefix_receipt affinity_record(const struct affinity *a, const struct pick_context *c,
+                                                    unsigned i, const struct prefix_hit *hit)
+{
+    return (c->settles ? prefix_record_pending : prefix_record)(a->index, a->slot[i], c->prompt, hit);
 }
 
 /* How warm a target is (R1). One for which the index has no slot stays cold; so that it does not win every

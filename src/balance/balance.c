@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "balance/session_map.h"
 #include "balance/strategy.h"
 #include "base/mem.h"
 
@@ -87,6 +88,17 @@ static bool is_as_asked(const struct balancer *b, enum strategy_id id, const str
     return true;
 }
 
+/* A route that changes from one strategy to another goes on with what both of them keep. */
+static void take_over_learnt(struct balancer *b, const struct balancer *previous)
+{
+    if (b->strategy->keeps_prompts)
+        b->prompts = previous && previous->prompts ? prefix_index_ref(previous->prompts)
+                                                   : prefix_index_new(b->settings.limits);
+    if (b->strategy->keeps_sessions)
+        b->sessions =
+            previous && previous->sessions ? session_map_ref(previous->sessions) : session_map_new();
+}
+
 struct balancer *balancer_new(enum strategy_id id, const struct pool_target *targets, unsigned n,
                               const struct strategy_settings *settings, struct balancer *previous)
 {
@@ -112,6 +124,7 @@ struct balancer *balancer_new(enum strategy_id id, const struct pool_target *tar
         b->targets[i].weight = targets[i].weight ? targets[i].weight : 1;
         b->providers[i] = target_provider(targets[i].target);
     }
+    take_over_learnt(b, previous);
     if (b->strategy->start && n > 0)
         b->strategy->start(b, previous && previous->id == id && previous->n > 0 ? previous : NULL);
     return b;
@@ -135,6 +148,8 @@ void balancer_unref(struct balancer *b)
         return;
     if (b->strategy->stop)
         b->strategy->stop(b);
+    prefix_index_unref(b->prompts);
+    session_map_unref(b->sessions);
     free(b->targets);
     free(b->providers);
     b->magic = 0;
@@ -284,6 +299,12 @@ bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_s
         return false;
     b->strategy->prefix_stats(b, i, ret);
     return true;
+}
+
+unsigned balance_settle(struct balancer *b, const struct pick_receipt *receipt)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    return b->strategy->settle ? b->strategy->settle(b, receipt) : 0;
 }
 
 void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt)

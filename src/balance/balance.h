@@ -108,6 +108,9 @@ struct pick_context {
     uint64_t prompt_digest;     /* XXH3 of the whole prompt; 0 and prompt_len 0 = no prompt */
     uint64_t now_ms;
     struct rng *rng;
+    /* The caller will say how the attempt began, by balance_settle or balance_withdraw; until then the bounds
+     * of what is kept put nothing out for it (A14). */
+    bool settles;
 };
 
 enum pick_reason {
@@ -172,6 +175,10 @@ struct pick balance_pick(struct balancer *b, const struct pick_context *c);
 /* The attempt failed before its reply began (A14, R23): what this pick recorded is taken back, what was known
  * before it stays. At most once per receipt; from any thread. */
 void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt);
+
+/* The attempt's reply has begun: what the pick recorded stands, and what the bounds put out for it goes. How
+ * many prompts that were. At most once per receipt, instead of balance_withdraw; from any thread. */
+unsigned balance_settle(struct balancer *b, const struct pick_receipt *receipt);
 
 /* What is kept of prompts served by target <i>; false when the strategy keeps none. */
 bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret);

@@ -192,7 +192,7 @@ static void settle(struct balancer *b, const struct pick_context *c, const struc
     p->why.load = t->view[index].load;
     p->why.has_share = c->prompt.n > 0;
     p->why.share = (float)affinity_share(t->hit[index].bytes, c->prompt.n);
-    p->receipt.prefix = prefix_record(a->index, a->slot[index], c->prompt, &t->hit[index]);
+    p->receipt.prefix = affinity_record(a, c, (unsigned)index, &t->hit[index]);
 }
 
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
@@ -223,7 +223,7 @@ static void only(struct balancer *b, const struct pick_context *c, unsigned inde
     p->why.load = p->why.least = load_of(b, index, c->now_ms);
     p->why.has_share = c->prompt.n > 0;
     p->why.share = (float)affinity_share(hit.bytes, c->prompt.n);
-    p->receipt.prefix = prefix_record(a->index, a->slot[index], c->prompt, &hit);
+    p->receipt.prefix = affinity_record(a, c, index, &hit);
     prefix_section_end();
 }
 
@@ -231,6 +231,12 @@ static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
 {
     const struct affinity *a = b->state;
     prefix_withdraw(a->index, receipt->prefix);
+}
+
+static unsigned settle_receipt(struct balancer *b, const struct pick_receipt *receipt)
+{
+    const struct affinity *a = b->state;
+    return prefix_settle(a->index, receipt->prefix);
 }
 
 static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret)
@@ -242,7 +248,7 @@ static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret
 static void start(struct balancer *b, struct balancer *previous)
 {
     struct affinity *a = MEM_NEW(struct affinity);
-    affinity_init(a, b, previous ? previous->state : NULL);
+    affinity_init(a, b);
     b->state = a;
     if (previous)
         atomic_init(&b->ticket, atomic_load_explicit(&previous->ticket, memory_order_relaxed));
@@ -260,10 +266,12 @@ static void stop(struct balancer *b)
 const struct strategy strategy_cache_aware = {
     .name = "cache_aware",
     .reads_prompt = true,
+    .keeps_prompts = true,
     .start = start,
     .stop = stop,
     .choose = choose,
     .only = only,
     .withdraw = withdraw,
+    .settle = settle_receipt,
     .prefix_stats = stats,
 };

@@ -16,6 +16,7 @@ enum {
     IDLE_SLOTS_MIN = 8,
     TIDY_PROMPTS = 4,
     EVICT_MAX = 2048,
+    PENDING_SHARE = 16, /* of the caps, that attempts which may fail yet may take above them */
     NO_LANE = UINT32_MAX
 };
 
@@ -285,9 +286,12 @@ void prefix_slot_generation(struct prefix_index *ix, uint32_t slot, unsigned gen
         return;
     pthread_mutex_lock(&ix->lock);
     uint64_t before = RELAXED(ix->slot_generation[slot]);
-    if (before != 0 && before != (uint64_t)generation + 1)
-        slot_reset(ix, slot);
-    SET_RELAXED(ix->slot_generation[slot], (uint64_t)generation + 1);
+    /* A lower one was read before the last one was raised. */
+    if (before < (uint64_t)generation + 1) {
+        if (before != 0)
+            slot_reset(ix, slot);
+        SET_RELAXED(ix->slot_generation[slot], (uint64_t)generation + 1);
+    }
     pthread_mutex_unlock(&ix->lock);
 }
 
@@ -332,10 +336,14 @@ void prefix_match(struct prefix_index *ix, struct span prompt, const uint32_t *s
 
 /* Above a cap the oldest prompts go, but never the last one that is left. EVICT_MAX is more than the longest
  * prompt displaces; only a slot whose caps were lowered comes down by steps, for others wait meanwhile. */
-static uint32_t evict(struct prefix_index *ix, struct lane *l)
+static uint32_t evict(struct prefix_index *ix, struct lane *l, bool pending)
 {
     uint32_t n = 0;
     int64_t max_nodes = (int64_t)RELAXED(ix->max_nodes), max_bytes = (int64_t)RELAXED(ix->max_bytes);
+    if (pending) {
+        max_nodes += max_nodes / PENDING_SHARE + PREFIX_PENDING_NODES;
+        max_bytes += max_bytes / PENDING_SHARE + PREFIX_PENDING_BYTES;
+    }
     while ((RELAXED(l->nodes) > max_nodes || RELAXED(l->bytes) > max_bytes) && n < EVICT_MAX &&
            l->oldest != l->newest) {
         drop_oldest(ix, l);
@@ -359,8 +367,8 @@ static struct lane *lane_lock(struct prefix_index *ix, uint32_t slot)
     }
 }
 
-struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, struct span prompt,
-                                    const struct prefix_hit *hint)
+static struct prefix_receipt record(struct prefix_index *ix, uint32_t slot, struct span prompt,
+                                    const struct prefix_hit *hint, bool pending)
 {
     MAGIC_CHECK(ix, INDEX_MAGIC);
     prompt = cut(ix, prompt);
@@ -377,7 +385,7 @@ struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, stru
             e->records++;
         receipt = (struct prefix_receipt){.serial = e->serial, .lane = l->id, .entry = i};
         if (added)
-            receipt.evicted = evict(ix, l);
+            receipt.evicted = evict(ix, l, pending);
         else
             lane_refresh(l, i);
         atomic_fetch_add_explicit(&l->warmth, 1, memory_order_relaxed);
@@ -387,6 +395,41 @@ struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, stru
         prefix_tidy(ix, TIDY_PROMPTS);
     epoch_leave();
     return receipt;
+}
+
+struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, struct span prompt,
+                                    const struct prefix_hit *hint)
+{
+    return record(ix, slot, prompt, hint, false);
+}
+
+struct prefix_receipt prefix_record_pending(struct prefix_index *ix, uint32_t slot, struct span prompt,
+                                            const struct prefix_hit *hint)
+{
+    return record(ix, slot, prompt, hint, true);
+}
+
+/* Without a lock: attempts settle more often than a slot is above its caps. */
+static bool is_above_caps(const struct prefix_index *ix, const struct lane *l)
+{
+    return RELAXED(l->nodes) > (int64_t)RELAXED(ix->max_nodes) ||
+           RELAXED(l->bytes) > (int64_t)RELAXED(ix->max_bytes);
+}
+
+uint32_t prefix_settle(struct prefix_index *ix, struct prefix_receipt receipt)
+{
+    MAGIC_CHECK(ix, INDEX_MAGIC);
+    struct lane *l = receipt.serial ? lane_of(ix, receipt.lane) : NULL;
+    if (!l || !is_above_caps(ix, l))
+        return 0;
+    uint32_t n = 0;
+    epoch_enter();
+    prefix_lock_acquire(&l->lock);
+    if (RELAXED(l->state) == LANE_LIVE)
+        n = evict(ix, l, false);
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+    return n;
 }
 
 void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt)

@@ -19,8 +19,9 @@
  *
  * Threads: any, at any time. prefix_match takes no lock and never waits; recording locks single nodes and the
  * slot, for tens of nanoseconds plus the copying of new text. Costs: matching compares each byte once, at
- * memcmp's speed; recording likewise, or just a refresh with a hint; nothing walks the whole index, nothing
- * recurses. It knows no targets, loads or strategies.
+ * memcmp's speed; recording likewise, or just a refresh with a hint; a walk goes through at most 1,024 nodes,
+ * whatever prompts have been made for it, and then claims less than is there; nothing walks the whole index,
+ * nothing recurses. It knows no targets, loads or strategies.
  */
 #ifndef ROLTER_BALANCE_PREFIX_INDEX_H
 #define ROLTER_BALANCE_PREFIX_INDEX_H
@@ -87,6 +88,14 @@ struct prefix_receipt {
  * An empty prompt or PREFIX_NO_SLOT records nothing. */
 struct prefix_receipt prefix_record(struct prefix_index *ix, uint32_t slot, struct span prompt,
                                     const struct prefix_hit *hint);
+/* The same for an attempt that may fail yet: what the caps would put out for it stays, so that a failed
+ * attempt displaces nothing (A14). prefix_settle or prefix_withdraw follows. The slot may be above its caps
+ * by a sixteenth of them and PREFIX_PENDING_NODES or PREFIX_PENDING_BYTES meanwhile, not by more. */
+struct prefix_receipt prefix_record_pending(struct prefix_index *ix, uint32_t slot, struct span prompt,
+                                            const struct prefix_hit *hint);
+enum { PREFIX_PENDING_NODES = 64, PREFIX_PENDING_BYTES = 1 << 20 };
+/* The attempt stands: the slot comes down to its caps. How many prompts that put out. */
+uint32_t prefix_settle(struct prefix_index *ix, struct prefix_receipt receipt);
 /* Takes one recording back, at most once per receipt: the warmth falls, and the prompt goes if no other
  * recording of it stands (A14: what was resident before stays, as recent as this recording made it). Nothing
  * happens when the prompt has been evicted or the slot reset meanwhile. */
@@ -95,8 +104,9 @@ void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt);
 /* The slot's target has lost its cache: nothing matches from now on, the warmth is 0 (A18). O(1); the memory
  * comes back in small pieces with the recordings that follow, or by prefix_tidy. */
 void prefix_reset(struct prefix_index *ix, uint32_t slot);
-/* The target's generation, told before a match: when it is another than the last time, the slot is reset. The
- * first one that a slot is told counts as known. One atomic read when nothing has changed. */
+/* The target's generation, told before a match: when it is higher than the last time, the slot is reset; a
+ * lower one is late news. The first one that a slot is told counts as known. One atomic read when nothing has
+ * changed. */
 void prefix_slot_generation(struct prefix_index *ix, uint32_t slot, unsigned generation);
 /* Empties up to <prompts> prompts of slots that were reset or given up; true when there are no more. */
 bool prefix_tidy(struct prefix_index *ix, size_t prompts);

@@ -87,7 +87,11 @@ void tree_match(const struct tree *t, struct span prompt, const uint64_t *lanes,
         struct walk w = {.node = t->root};
         memcpy(set, lanes, words * sizeof *set);
         enum step step = STEP_NO_KID;
-        while (w.pos < prompt.n) {
+        for (unsigned nodes = 0; w.pos < prompt.n; nodes++) {
+            if (nodes == WALK_NODES_MAX) {
+                step = STEP_NO_KID;
+                break;
+            }
             w.common = 0;
             step = walk_step(&w, prompt);
             if (step == STEP_NO_KID || step == STEP_OVERTAKEN)

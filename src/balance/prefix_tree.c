@@ -263,11 +263,11 @@ static void begin(struct insertion *i, const struct prefix_hit *hint)
     i->held_to = i->w.pos;
 }
 
-/* Walks until the prompt is in. False: start again. */
+/* Walks until the prompt is in, or as much of it as the bound on nodes lets in. False: start again. */
 static bool walk_down(struct insertion *i)
 {
     struct walk *w = &i->w;
-    while (w->pos < i->prompt.n) {
+    for (unsigned nodes = 0; w->pos < i->prompt.n && nodes < WALK_NODES_MAX; nodes++) {
         switch (walk_step(w, i->prompt)) {
         case STEP_OVERTAKEN:
             return false;

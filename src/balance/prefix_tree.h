@@ -38,7 +38,12 @@ enum {
     PROMPT_CHARGE = 32,    /* place in a node's list of terms */
     CHUNK_ENTRIES = 64,
     CHUNK_CHARGE = 2064, /* entries are allocated by the chunk and kept for further prompts */
-    WALK_TRIES = 64 /* of a reader that writers overtake again and again; then what it has found must do */
+    WALK_TRIES = 64, /* of a reader that writers overtake again and again; then what it has found must do */
+    /* Nodes that one walk goes through. Conversations have a node a turn or so; only prompts made for it,
+     * that part from one text at each of its bytes, make a path of 32,768, at which every pick of that text
+     * would take milliseconds. Beyond the bound text is neither matched nor recorded: a walk claims less,
+     * never more. */
+    WALK_NODES_MAX = 1024
 };
 
 struct text {

@@ -8,7 +8,8 @@
  * record; asking refreshes nothing. The memory (4.4 MiB) is reserved at the beginning and touched as sessions
  * come.
  *
- * Threads: any. A shard's lock is held for a few instructions. O(1). Time is an argument.
+ * Threads: any. session_map_find takes no lock; recording holds a shard's for a few instructions. O(1). Time
+ * is an argument.
  */
 #ifndef ROLTER_BALANCE_SESSION_MAP_H
 #define ROLTER_BALANCE_SESSION_MAP_H
@@ -24,8 +25,8 @@ struct session_map *session_map_new(void);
 struct session_map *session_map_ref(struct session_map *m);
 void session_map_unref(struct session_map *m);
 
-/* Identity of the target that served the session within the time, 0 when there is none. <key>: hash of the
- * session's id. */
+/* Identity of the target that served the session within the time, 0 when there is none, or when writers are
+ * at the shard all the time: it looks a few times and does not wait. <key>: hash of the session's id. */
 uint64_t session_map_find(struct session_map *m, uint64_t key, uint64_t now_ms);
 /* <target> serves the session now. */
 struct session_receipt session_map_record(struct session_map *m, uint64_t key, uint64_t target,

@@ -44,7 +44,7 @@ static const struct stack stacks[STRATEGY_COUNT] = {
 
 struct stack_state {
     turn_stamp *turns;
-    struct session_map *sessions; /* NULL when the stack does not score them */
+    struct session_map *sessions; /* the balancer's; NULL when the stack does not score them */
     struct affinity affinity;     /* likewise, its index */
 };
 
@@ -244,7 +244,7 @@ static void record(struct balancer *b, const struct pick_context *c, unsigned i,
         return;
     p->why.has_share = true;
     p->why.share = (float)affinity_share(hit->bytes, c->prompt.n);
-    p->receipt.prefix = prefix_record(s->affinity.index, s->affinity.slot[i], c->prompt, hit);
+    p->receipt.prefix = affinity_record(&s->affinity, c, i, hit);
 }
 
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
@@ -291,6 +291,12 @@ static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
         prefix_withdraw(s->affinity.index, receipt->prefix);
 }
 
+static unsigned settle(struct balancer *b, const struct pick_receipt *receipt)
+{
+    struct stack_state *s = b->state;
+    return s->affinity.index ? prefix_settle(s->affinity.index, receipt->prefix) : 0;
+}
+
 static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret)
 {
     const struct stack_state *s = b->state;
@@ -301,10 +307,9 @@ static void start(struct balancer *b, struct balancer *previous)
 {
     struct stack_state *s = MEM_NEW(struct stack_state), *before = previous ? previous->state : NULL;
     s->turns = turns_new(b, previous, before ? before->turns : NULL);
-    if (stacks[b->id].session > 0)
-        s->sessions = before ? session_map_ref(before->sessions) : session_map_new();
-    if (stacks[b->id].prefix > 0)
-        affinity_init(&s->affinity, b, before ? &before->affinity : NULL);
+    s->sessions = b->sessions;
+    if (b->prompts)
+        affinity_init(&s->affinity, b);
     b->state = s;
 }
 
@@ -314,7 +319,6 @@ static void stop(struct balancer *b)
     if (!s)
         return;
     free(s->turns);
-    session_map_unref(s->sessions);
     if (s->affinity.index)
         affinity_fini(&s->affinity, b);
     free(s);
@@ -324,7 +328,8 @@ static void stop(struct balancer *b)
     const struct strategy strategy_##c_name = {                                                              \
         .name = text, .start = start, .stop = stop, .choose = choose, __VA_ARGS__}
 
-STACK(pipeline, "pipeline", .reads_prompt = true, .only = only, .withdraw = withdraw, .prefix_stats = stats);
+STACK(pipeline, "pipeline", .reads_prompt = true, .keeps_prompts = true, .keeps_sessions = true, .only = only,
+      .withdraw = withdraw, .settle = settle, .prefix_stats = stats);
 STACK(cheapest, "cheapest", .only = NULL);
 STACK(fastest, "fastest", .only = NULL);
 STACK(predicted_latency, "predicted_latency", .reads_prompt = true);

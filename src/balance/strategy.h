@@ -23,7 +23,11 @@ struct balancer {
     unsigned n;
     struct pool_target *targets;
     struct provider **providers; /* of the targets: loads are read often */
-    void *state;                 /* the strategy's own, or NULL */
+    /* What was learnt about prompts and sessions, shared with the balancers before and after in this place,
+     * also with those of another strategy that keeps the same; NULL for strategies that keep none. */
+    struct prefix_index *prompts;
+    struct session_map *sessions;
+    void *state; /* the strategy's own, or NULL */
     /* Written at every pick, so it has a cache line of its own. */
     _Alignas(64) _Atomic uint64_t ticket;
 };
@@ -58,6 +62,7 @@ struct choice {
 struct strategy {
     const char *name;
     bool reads_prompt;
+    bool keeps_prompts, keeps_sessions; /* b->prompts, b->sessions are there */
     /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
     void (*start)(struct balancer *b, struct balancer *previous);
     void (*stop)(struct balancer *b);
@@ -68,6 +73,8 @@ struct strategy {
     void (*only)(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p);
     /* May be NULL, when nothing is ever recorded. */
     void (*withdraw)(struct balancer *b, const struct pick_receipt *receipt);
+    /* May be NULL, when nothing is put out for a record. */
+    unsigned (*settle)(struct balancer *b, const struct pick_receipt *receipt);
     /* May be NULL, when no prompts are kept. */
     void (*prefix_stats)(const struct balancer *b, unsigned i, struct prefix_stats *ret);
 };

@@ -8,6 +8,14 @@
 #include "base/mem.h"
 #include "fleet/internal.h"
 
+/* One series for all: a provider that was forgotten and comes back under its name has a higher generation
+ * than it had, so that whoever remembers two of them knows which one is older. */
+static unsigned next_generation(void)
+{
+    static atomic_uint last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
 struct provider *provider_new(const char *name)
 {
     struct provider *p = aligned_alloc(CACHE_LINE, sizeof *p);
@@ -18,6 +26,7 @@ struct provider *provider_new(const char *name)
     CHECK(pthread_mutex_init(&p->lock, NULL) == 0);
     list_init(&p->waiters);
     list_init(&p->node);
+    atomic_init(&p->generation, next_generation());
     atomic_init(&p->health_down, 3);
     atomic_init(&p->health_up, 2);
     return p;
@@ -110,9 +119,10 @@ unsigned provider_generation(const struct provider *p)
     return atomic_load_explicit(&p->generation, memory_order_acquire);
 }
 
+/* The lock is held. */
 static void raise_generation(struct provider *p)
 {
-    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
+    atomic_store_explicit(&p->generation, next_generation(), memory_order_release);
 }
 
 bool provider_report_probe(struct provider *p, bool ok)

@@ -121,11 +121,18 @@ void request_withdraw_pick(struct request *r)
     r->may_withdraw = false;
 }
 
+void request_settle_pick(struct request *r)
+{
+    if (r->may_withdraw)
+        metric_add(r->target->m_evictions, balance_settle(r->picked_from->balancer, &r->pick.receipt));
+    r->may_withdraw = false;
+}
+
 void request_end_attempt(struct request *r)
 {
     /* A client that leaves while the upstream works does not undo the work. */
     if (r->client_gone && r->exchange)
-        r->may_withdraw = false;
+        request_settle_pick(r);
     request_withdraw_pick(r);
     if (r->exchange) {
         exchange_cancel(r->exchange);

@@ -181,6 +181,8 @@ void request_timer_stop(struct request *r);
 void request_end_attempt(struct request *r);
 /* The attempt has failed, or did not take place: what the pick recorded does not stand. Idempotent. */
 void request_withdraw_pick(struct request *r);
+/* The attempt's reply has begun: what the pick recorded stands. Idempotent. */
+void request_settle_pick(struct request *r);
 
 /* The wait for a slot is over, with or without one: it counts for the row and the metric. Idempotent. */
 void queue_wait_over(struct request *r);

@@ -153,7 +153,7 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
     release_slot(r);
     if (h->status >= 400)
         request_withdraw_pick(r);
-    r->may_withdraw = false;
+    request_settle_pick(r);
     uint64_t after = retry_after_ms(h);
     bool key_level = key_failed(r, h->status, after);
     /* A key that is used up says nothing about the target while another key is free. */

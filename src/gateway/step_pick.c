@@ -25,6 +25,7 @@ static void fill_context(const struct request *r, const struct candidate_pool *c
         .prompt_len = r->prompt.len,
         .prompt_digest = r->prompt.digest,
         .now_ms = net_now_ms(&r->worker->loop),
+        .settles = true,
         .rng = &r->worker->loop.rng,
     };
 }

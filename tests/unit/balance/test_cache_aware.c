@@ -488,6 +488,35 @@ static void test_reload(void **state)
     pool_fini(&p);
 }
 
+/* cache_aware -> pipeline -> cache_aware at reloads: both keep prompts, so they go on with each other's. A
+ * strategy that keeps none ends it. */
+static void test_change_of_strategy(void **state)
+{
+    struct pool p;
+    struct request r;
+    pool_init(&p, STRATEGY_CACHE_AWARE, 3, NULL);
+    warm(&p, 1, "a conversation");
+    static const struct {
+        enum strategy_id to;
+        unsigned matched;
+    } steps[] = {{STRATEGY_PIPELINE, 14},
+                 {STRATEGY_CACHE_AWARE, 14},
+                 {STRATEGY_ROUND_ROBIN, 0},
+                 {STRATEGY_CACHE_AWARE, 0}};
+    for (unsigned i = 0; i < ARRAY_LEN(steps); i++) {
+        struct balancer *next = balancer_new(steps[i].to, p.targets, 3, NULL, p.balancer);
+        balancer_unref(p.balancer);
+        p.balancer = next;
+        if (steps[i].to == STRATEGY_ROUND_ROBIN)
+            continue;
+        request_init(&r, &p);
+        set_remove(&r.c.eligible, 0);
+        set_remove(&r.c.eligible, 2);
+        assert_int_equal(pick_matched(&p, &r, "a conversation"), steps[i].matched);
+    }
+    pool_fini(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_withdrawn),
         cmocka_unit_test(test_restart_forgets),
         cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_change_of_strategy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

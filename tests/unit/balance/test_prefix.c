@@ -404,6 +404,108 @@ static void test_all_bytes(void **state)
     prefix_index_unref(ix);
 }
 
+/* An attempt that may fail puts nothing out; when it stands, the caps hold again (A14, A15). */
+static void test_pending_puts_nothing_out(void **state)
+{
+    struct prefix_index *ix = index_new(3);
+    uint32_t s = prefix_slot_get(ix, 1);
+    record(ix, s, "a");
+    record(ix, s, "b");
+    record(ix, s, "c");
+    struct prefix_receipt failed = prefix_record_pending(ix, s, SPAN("d"), NULL);
+    assert_int_equal(failed.evicted, 0);
+    assert_int_equal(match(ix, s, "d"), 1);
+    prefix_withdraw(ix, failed);
+    assert_int_equal(match(ix, s, "a"), 1);
+    assert_int_equal(match(ix, s, "d"), 0);
+    assert_int_equal(stats(ix, s).evictions, 0);
+    struct prefix_receipt stands = prefix_record_pending(ix, s, SPAN("d"), NULL);
+    assert_int_equal(prefix_settle(ix, stands), 1);
+    assert_int_equal(match(ix, s, "a"), 0);
+    assert_int_equal(match(ix, s, "b"), 1);
+    assert_int_equal(stats(ix, s).nodes, 3);
+    assert_int_equal(stats(ix, s).evictions, 1);
+    assert_int_equal(prefix_settle(ix, stands), 0);
+    assert_int_equal(prefix_settle(ix, (struct prefix_receipt){0}), 0);
+    prefix_check(ix);
+    prefix_index_unref(ix);
+}
+
+/* However many attempts are under way at once, the slot is not far above its caps. */
+static void test_pending_is_bounded(void **state)
+{
+    struct prefix_index *ix = index_new(160);
+    uint32_t s = prefix_slot_get(ix, 1);
+    for (unsigned i = 0; i < 5000; i++) {
+        char prompt[8] = {(char)(i % 251), (char)(i / 251), 'x'};
+        prefix_record_pending(ix, s, span_of(prompt, 3), NULL);
+        assert_true(stats(ix, s).nodes <= 160 + 160 / 16 + PREFIX_PENDING_NODES + 2);
+    }
+    assert_true(stats(ix, s).nodes > 160);
+    record(ix, s, "last");
+    assert_true(stats(ix, s).nodes <= 160);
+    prefix_check(ix);
+    prefix_index_unref(ix);
+}
+
+/* Prompts that part from one text at each of its bytes, in both orders: a walk goes through so many nodes and
+ * no more, claims no byte that is not there, and all of it goes again. */
+static void test_walks_are_bounded(void **state)
+{
+    enum { TEXT = 3000, NODES = 1024 };
+    static char text[TEXT + 1];
+    for (unsigned up = 0; up < 2; up++) {
+        struct prefix_index *ix = index_new(10000);
+        uint32_t s = prefix_slot_get(ix, 1), hit_all = prefix_slot_get(ix, 2);
+        for (unsigned i = 0; i < TEXT; i++)
+            text[i] = (char)('a' + i * 7 % 26);
+        prefix_record(ix, s, span_of(text, TEXT), NULL);
+        prefix_record(ix, hit_all, span_of(text, TEXT), NULL);
+        for (unsigned i = 0; i < TEXT; i++) {
+            unsigned at = up ? i : TEXT - 1 - i;
+            char was = text[at];
+            text[at] = '!';
+            prefix_record(ix, s, span_of(text, at + 1), NULL);
+            text[at] = was;
+        }
+        uint32_t slots[] = {s, hit_all};
+        struct prefix_hit hits[2];
+        prefix_section_begin();
+        prefix_match(ix, span_of(text, TEXT), slots, 2, hits);
+        for (unsigned i = 0; i < 2; i++)
+            assert_in_range(hits[i].bytes, NODES, TEXT);
+        assert_in_range(hits[0].bytes, NODES, NODES + 1);
+        /* Recorded again from there, or from the beginning: no further than a walk goes. */
+        prefix_record(ix, s, span_of(text, TEXT), &hits[0]);
+        prefix_section_end();
+        prefix_record(ix, s, span_of(text, TEXT), NULL);
+        prefix_check(ix);
+        prefix_reset(ix, s);
+        assert_true(prefix_tidy(ix, SIZE_MAX));
+        prefix_check(ix);
+        prefix_match(ix, span_of(text, TEXT), slots, 2, hits);
+        assert_int_equal(hits[0].bytes, 0);
+        assert_int_equal(hits[1].bytes, TEXT);
+        prefix_index_unref(ix);
+    }
+}
+
+/* A generation that was read before the last one was raised resets nothing. */
+static void test_late_generation(void **state)
+{
+    struct prefix_index *ix = index_new(100);
+    uint32_t s = prefix_slot_get(ix, 1);
+    prefix_slot_generation(ix, s, 5);
+    prefix_slot_generation(ix, s, 6);
+    record(ix, s, "since six");
+    prefix_slot_generation(ix, s, 5);
+    prefix_slot_generation(ix, s, 6);
+    assert_int_equal(match(ix, s, "since six"), 9);
+    prefix_slot_generation(ix, s, 7);
+    assert_int_equal(match(ix, s, "since six"), 0);
+    prefix_index_unref(ix);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +525,10 @@ int main(void)
         cmocka_unit_test(test_limits_come_down_by_steps),
         cmocka_unit_test(test_memory_stays_flat),
         cmocka_unit_test(test_all_bytes),
+        cmocka_unit_test(test_pending_puts_nothing_out),
+        cmocka_unit_test(test_pending_is_bounded),
+        cmocka_unit_test(test_walks_are_bounded),
+        cmocka_unit_test(test_late_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,13 +74,13 @@ static void test_health(void **state)
     assert_true(provider_report_probe(p, false));
     assert_false(provider_is_healthy(p));
     assert_false(provider_report_probe(p, false));
-    assert_int_equal(provider_generation(p), 0);
+    unsigned generation = provider_generation(p);
     assert_false(provider_report_probe(p, true));
     assert_false(provider_report_probe(p, false));
     assert_false(provider_report_probe(p, true));
     assert_true(provider_report_probe(p, true));
     assert_true(provider_is_healthy(p));
-    assert_int_equal(provider_generation(p), 1);
+    assert_true(provider_generation(p) > generation);
 
     for (int i = 0; i < 3; i++)
         provider_report_probe(p, false);
@@ -102,15 +102,22 @@ static void test_generation_by_start_time(void **state)
     struct provider *p = fleet_provider_get(f, "p");
     static const struct {
         double start;
-        unsigned generation;
-    } steps[] = {{NAN, 0},  {1000, 0}, {1000, 0}, {NAN, 0}, {-1, 0},
-                 {1000, 0}, {1001, 1}, {1001, 1}, {NAN, 1}, {2000, 2}};
+        bool raises;
+    } steps[] = {{NAN, false},  {1000, false}, {1000, false}, {NAN, false}, {-1, false},
+                 {1000, false}, {1001, true},  {1001, false}, {NAN, false}, {2000, true}};
     for (unsigned i = 0; i < ARRAY_LEN(steps); i++) {
         struct engine_metrics m = engine(0, 0);
         m.start_time_secs = steps[i].start;
+        unsigned before = provider_generation(p);
         provider_set_engine(p, &m, i);
-        assert_int_equal(provider_generation(p), steps[i].generation);
+        assert_int_equal(provider_generation(p) > before, steps[i].raises);
+        assert_int_equal(provider_generation(p) == before, !steps[i].raises);
     }
+    /* Who was forgotten and comes back is later than it was. */
+    unsigned last = provider_generation(p);
+    fleet_free(f);
+    f = fleet_new(0);
+    assert_true(provider_generation(fleet_provider_get(f, "p")) > last);
     fleet_free(f);
 }
 
