@@ -233,5 +233,6 @@ void check_settings(struct reader *r)
     check_providers(r, &providers);
     check_routes(r, &providers);
     check_virtual_keys(r, &providers);
+    check_cache(r);
     map_fini(&providers);
 }

@@ -60,6 +60,8 @@ void check_settings(struct reader *r);
 void check_providers(struct reader *r, struct map *ret_names);
 void check_routes(struct reader *r, const struct map *providers);
 void check_virtual_keys(struct reader *r, const struct map *providers);
+/* Needs routes and keys; settles who shares entries. */
+void check_cache(struct reader *r);
 void check_bundles(struct reader *r, const struct strings *files, const char *path);
 /* A warning when the environment variable that a field names is not set; a fault when it can be no such name.
  */

@@ -164,7 +164,8 @@ static const struct key_spec routes_keys[] = {
     KEY_SUB("param_policy", struct route_settings, param_policy, &param_policy_section,
             .doc = "Who wins over `params`."),
     KEY_SUB("affinity", struct route_settings, affinity, &affinity_section, .doc = "KV-cache affinity."),
-    LATER("cache", KEY_TABLE, .section = &schema_route_cache, .doc = "Response cache of the route."),
+    KEY_SUB("cache", struct route_settings, cache, &schema_route_cache,
+            .doc = "Response cache of the route."),
     LATER("tokenize", KEY_ENUM, .preset = "\"header\"", .words = tokenize_words,
           .doc = "Where `precise_cache_aware` gets token ids from."),
     LATER("tokenize_timeout_ms", KEY_UINT, .preset = "200", .min = 1, .max = 60000, .unit = "milliseconds",
@@ -189,7 +190,7 @@ static const struct key_spec virtual_keys_keys[] = {
             "Lets a request with `x-rolter-explain: 1` learn why its target was picked (`x-rolter-pick`)."),
     KEY("expires_at", KEY_TIME, struct virtual_key_settings, expires_at_text,
         .doc = "RFC 3339 instant, as a TOML date-time or a string; the key is refused from then on."),
-    KEY("cache", KEY_TRISTATE, struct virtual_key_settings, cache, .standing = KEY_LATER,
+    KEY("cache", KEY_TRISTATE, struct virtual_key_settings, cache,
         .doc = "Absent: as the route says; false: no response cache; true: cached on every route."),
 };
 const struct section schema_virtual_keys =

@@ -12,54 +12,6 @@ static const struct key_spec redis_keys[] = {
 };
 const struct section schema_redis = SECTION("redis", redis_keys, "Shared store of the response cache.");
 
-static const struct key_spec cache_keys[] = {
-    LATER("enabled", KEY_BOOL, .preset = "false", .doc = "Switches the response cache on."),
-    LATER("default_ttl_secs", KEY_UINT, .preset = "60", .min = 1, .unit = "seconds",
-          .doc = "Life of an entry."),
-    LATER("namespace", KEY_STRING, .preset = "\"rolter:cache\"", .doc = "Prefix of the keys in Redis."),
-    LATER("max_entry_bytes", KEY_UINT, .preset = "1048576", .unit = "bytes",
-          .doc = "Largest body; 0 is no limit."),
-    LATER("memory_bytes", KEY_UINT, .preset = "268435456", .unit = "bytes", .doc = "Memory for entries."),
-};
-const struct section schema_cache = SECTION("cache", cache_keys, "Response cache.");
-
-static const char *const guard_words[] = {"none", "lexical", NULL};
-static const char *const lookup_words[] = {"wait", "race", NULL};
-static const struct key_spec semantic_keys[] = {
-    LATER("provider", KEY_STRING, .flags = KEYF_REQUIRED, .doc = "Provider of embeddings."),
-    LATER("model", KEY_STRING, .flags = KEYF_REQUIRED, .doc = "Embedding model."),
-    LATER("threshold", KEY_FLOAT, .preset = "0.92", .max = 1, .doc = "Least cosine of a hit, above 0."),
-    LATER("max_candidates", KEY_UINT, .preset = "256", .min = 1, .max = 1000000,
-          .doc = "Entries compared at most."),
-    LATER("guard", KEY_ENUM, .preset = "\"none\"", .words = guard_words, .doc = "Second test of a hit."),
-    LATER("lookup", KEY_ENUM, .preset = "\"wait\"", .words = lookup_words,
-          .doc = "Whether the upstream call waits for the lookup."),
-    LATER("embedding_timeout_ms", KEY_UINT, .preset = "2000", .min = 1, .unit = "milliseconds",
-          .doc = "For one embedding."),
-    LATER("shadow_ratio", KEY_FLOAT, .preset = "0.0", .max = 1,
-          .doc = "Share of hits that are only measured."),
-};
-static const struct section semantic_section =
-    SECTION("routes.cache.semantic", semantic_keys, "Hits by meaning after an exact miss.");
-
-static const char *const scope_words[] = {"key", "route", NULL};
-static const struct key_spec route_cache_keys[] = {
-    LATER("enabled", KEY_BOOL, .preset = "true", .doc = "Caches this route."),
-    LATER("ttl_secs", KEY_UINT, .min = 1, .unit = "seconds", .doc = "Life of an entry."),
-    LATER("per_key", KEY_BOOL, .doc = "true is `scope = \"key\"`, false is `scope = \"route\"`."),
-    LATER("scope", KEY_ENUM, .preset = "\"key\"", .words = scope_words, .doc = "Who shares entries."),
-    LATER("store_truncated", KEY_BOOL, .preset = "false", .doc = "Stores replies cut by their length limit."),
-    LATER("coalesce", KEY_BOOL, .preset = "true",
-          .doc = "Identical requests at a time make one upstream call."),
-    LATER("stale_while_revalidate_secs", KEY_UINT, .preset = "0", .unit = "seconds",
-          .doc = "Serves an expired entry while it is renewed."),
-    LATER("stale_if_error_secs", KEY_UINT, .preset = "0", .unit = "seconds",
-          .doc = "Serves an expired entry when the upstream fails."),
-    LATER("semantic", KEY_TABLE, .section = &semantic_section, .doc = "Hits by meaning."),
-};
-const struct section schema_route_cache =
-    SECTION("routes.cache", route_cache_keys, "Response cache of a route.");
-
 static const char *const budget_scope_words[] = {"key",     "route",         "org",      "team",
                                                  "project", "business_unit", "customer", NULL};
 static const char *const period_words[] = {"monthly", "daily", "total", NULL};

@@ -169,6 +169,28 @@ struct param_policy_settings {
     struct strings allow, deny;
 };
 
+enum cache_scope { CACHE_SCOPE_KEY, CACHE_SCOPE_ROUTE };
+
+/* [cache] */
+struct cache_settings {
+    bool enabled;
+    unsigned default_ttl_secs;
+    const char *name_space;
+    uint64_t max_entry_bytes; /* 0 = as large as entries can be */
+    uint64_t memory_bytes;
+};
+
+/* [routes.cache] */
+struct route_cache_settings {
+    bool present; /* the table was there */
+    bool enabled;
+    unsigned ttl_secs; /* 0 = the default */
+    enum tristate per_key;
+    enum cache_scope scope; /* per_key is in it after loading */
+    bool store_truncated, coalesce;
+    unsigned stale_while_revalidate_secs, stale_if_error_secs;
+};
+
 struct route_settings {
     const char *model;
     const char *strategy_text;
@@ -180,6 +202,7 @@ struct route_settings {
     unsigned n_variants;
     struct json_members params;
     struct param_policy_settings param_policy;
+    struct route_cache_settings cache;
     unsigned line;
 };
 
@@ -224,6 +247,7 @@ struct settings {
     struct logging_settings logging;
     struct admin_settings admin;
     struct currency_settings currency;
+    struct cache_settings cache;
     struct provider_settings_file *providers;
     unsigned n_providers;
     struct route_settings *routes;

@@ -37,7 +37,7 @@ static const struct fault_case {
      "t:7:30: error: routes.targets.wieght: unknown key; did you mean \"weight\"?\n"},
     {P "[[routes]]\nmodel = \"m\"\ntarget = \"a\"\ntargets = [{ provider = \"a\" }]\n",
      "t:7:1: error: routes.target: unknown key; did you mean \"targets\"?\n"},
-    {"[cache]\nttl_secs = 1\n", "t:1:2: warning: cache: has no effect in this version\nt:2:1: error: "
+    {"[cache]\nttl_secs = 1\n", "t:2:1: error: "
                                 "cache.ttl_secs: unknown key; it belongs in [routes.cache]\n"},
     {P "[providers.kv_events]\nendpoint = \"tcp://x:1\"\ntopics = \"x\"\n",
      "t:5:12: warning: providers.kv_events: has no effect in this version\nt:7:1: error: "
@@ -91,8 +91,9 @@ static const struct fault_case {
     {"[timeouts]\nidle_secs = 0\n", "t:2:13: error: timeouts.idle_secs: 0 is out of range (1 to 31536000)\n"},
     {"[retry]\nmax_retries = 101\n", "t:2:15: error: retry.max_retries: 101 is out of range (0 to 100)\n"},
     {"[currency.rates]\nEUR = 0\n", "t:2:7: error: currency.rates.EUR: must be above 0\n"},
-    {"[cache]\ndefault_ttl_secs = 0\n", "t:1:2: warning: cache: has no effect in this version\nt:2:20: "
-                                        "error: cache.default_ttl_secs: 0 is out of range (1 or more)\n"},
+    {"[cache]\ndefault_ttl_secs = 0\n",
+     "t:2:20: "
+     "error: cache.default_ttl_secs: 0 is out of range (1 to 315360000)\n"},
     {P "[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\", weight = 0 }]\n",
      "t:7:39: error: routes.targets.weight: 0 is out of range (1 to 1000000)\n"},
     {P "cache_tokens = -5\n",
@@ -289,6 +290,14 @@ static const struct fault_case {
      "set\n"},
     {"[health]\nstatus_page_interval_secs = 5\n",
      "t:2:1: warning: health.status_page_interval_secs: has no effect here. Status pages are not read.\n"},
+    {"[cache]\nenabled = true\n",
+     "t:2:11: warning: cache.enabled: no route and no key asks for the cache ([routes.cache])\n"},
+    {P "[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" }]\n[routes.cache]\nttl_secs = 1\n",
+     "t:5:1: warning: routes.cache: nothing is cached while [cache] enabled is false\n"},
+    {P "[cache]\nenabled = true\nmax_entry_bytes = 600\nmemory_bytes = 1000\n[[routes]]\nmodel = "
+       "\"m\"\ntargets = [{ provider = \"a\" }]\n[routes.cache]\nper_key = false\nscope = \"key\"\n",
+     "t:7:19: warning: cache.max_entry_bytes: entries of more than half of memory_bytes are not kept in "
+     "memory\nt:13:11: error: routes.cache.per_key: contradicts \"scope\"\n"},
     {"[redis]\nurl = \"redis://h\"\n", "t:1:2: warning: redis: has no effect in this version\n"},
     {"[admin]\ntoken_env = \"ROLTER_NOT_SET_ANYWHERE\"\n",
      "t:2:13: warning: admin.token_env: the environment variable \"ROLTER_NOT_SET_ANYWHERE\" is not set\n"},

@@ -69,7 +69,6 @@ static void every_fault_in_one_run(void **state)
         "t:8:30: error: routes.targets.weight: 0 is out of range (1 to 1000000)\n"
         "t:9:16: error: routes.targets.provider: there is no provider \"q\"\n"
         "t:11:2: warning: realtime: has no effect here. There is no such endpoint.\n"
-        "t:12:2: warning: cache: has no effect in this version\n"
         "t:13:11: error: cache.enabled: expected a boolean, found an integer\n"
         "t:16:8: error: providers.kind: \"vertex\" has an API of a shape that is neither OpenAI's nor "
         "Anthropic's\n"
@@ -148,7 +147,7 @@ static void examples_load(void **state)
                                      "model = \"text-embedding-3-small\"\n"
                                      "threshold = 0.92\n"
                                      "max_candidates = 256\n",
-                                     4);
+                                     3);
     assert_int_equal(s->n_providers, 1);
     assert_string_equal(s->providers[0].name, "vllm-a");
     assert_int_equal(s->routes[0].n_targets, 1);

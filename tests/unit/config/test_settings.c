@@ -69,6 +69,11 @@ static void defaults(void **state)
     assert_false(s->admin.present);
     assert_string_equal(s->admin.host, "127.0.0.1");
     assert_int_equal(s->admin.port, 4001);
+    assert_false(s->cache.enabled);
+    assert_int_equal(s->cache.default_ttl_secs, 60);
+    assert_string_equal(s->cache.name_space, "rolter:cache");
+    assert_int_equal(s->cache.max_entry_bytes, 1048576);
+    assert_int_equal(s->cache.memory_bytes, 268435456);
     assert_string_equal(s->currency.base, "USD");
     assert_int_equal(s->n_providers + s->n_routes + s->n_virtual_keys + s->n_model_prices, 0);
     settings_free(s);
@@ -95,6 +100,7 @@ static const char everything[] = //
     "targets = [{ provider = \"a\", model = \"x\", weight = 7 }, { provider = \"b/c\" }]\n"
     "[routes.params]\ntemperature = 0.5\nn = 2\nstop = [\"a\\n\", \"\\u00e9\\u007f\"]\nt = true\n"
     "meta = { \"a:b\" = { c = [] }, when = 2026-12-01T05:00:00Z }\n"
+    "[routes.cache]\nper_key = false\nttl_secs = 7\ncoalesce = false\n"
     "[routes.param_policy]\nmode = \"deny\"\nallow = [\"n\"]\n"
     "[[routes]]\nmodel = \"v\"\n"
     "[[routes.variants]]\nname = \"one\"\nweight = 9\ntargets = [{ provider = \"a\" }]\nparams = { top_p = "
@@ -126,6 +132,8 @@ static void values(void **state)
     assert_int_equal(m->n_targets, 2);
     assert_int_equal(m->targets[0].weight, 7);
     assert_null(m->targets[1].model);
+    assert_true(m->cache.present && m->cache.enabled && m->cache.scope == CACHE_SCOPE_ROUTE);
+    assert_true(m->cache.ttl_secs == 7 && !m->cache.coalesce && !m->cache.store_truncated);
     assert_true(m->param_policy.deny_mode && m->param_policy.allow.n == 1 && m->param_policy.deny.n == 0);
     static const char *const want[][2] = {{"temperature", "0.5"},
                                           {"n", "2"},
