@@ -2,8 +2,9 @@
  *
  * What the prefix index costs.
  *
- *   bench-prefix [picks per figure, default 4000]   nanoseconds per match and per pick (match and record),
- *                                                   one and two threads, memory
+ *   bench-prefix [picks per figure, default 4000]   nanoseconds per match (of the index alone) and per pick
+ *                                                   (cache_aware: match, loads, choice, record), one and two
+ *                                                   threads, memory
  *   bench-prefix flat [prompts, default 10000000]   memory under endless prompts, none like the other
  *
  * Prompts begin with 512 bytes that all share. Kinds:
@@ -24,18 +25,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "balance/balance.h"
 #include "balance/epoch.h"
-#include "balance/prefix_index.h"
+#include "balance/strategy.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "fleet/fleet.h"
 
 enum { SHARED = 512, TARGETS_MAX = 64, TOTAL_MIB = 256, THREADS_MAX = 2 };
 enum kind { WARM, TURN, FORK, COLD, KINDS };
 static const char *const KIND[] = {"warm", "turn", "fork", "cold"};
 
 struct bed {
-    struct prefix_index *ix;
+    struct fleet *fleet;
+    struct balancer *balancer;
+    struct prefix_index *ix; /* the balancer's */
     uint32_t slot[TARGETS_MAX];
     unsigned targets;
     uint32_t bytes;    /* of a prompt that is picked */
@@ -67,7 +72,10 @@ static void write_prompt(char *ret, uint32_t bytes, uint64_t id, uint32_t own_fr
 
 static void bed_fini(struct bed *b)
 {
-    prefix_index_unref(b->ix);
+    for (unsigned i = 0; i < b->targets; i++)
+        prefix_slot_put(b->ix, b->slot[i]);
+    balancer_unref(b->balancer);
+    fleet_free(b->fleet);
     for (unsigned i = 0; i < b->resident; i++)
         free(b->copies[i]);
     free(b->copies);
@@ -78,9 +86,19 @@ static void bed_init(struct bed *b, unsigned targets, uint32_t bytes, enum kind 
 {
     uint64_t cap = (uint64_t)TOTAL_MIB * 1024 * 1024 / targets;
     *b = (struct bed){.targets = targets, .bytes = bytes, .recorded = kind == TURN ? bytes / 2 : bytes};
-    b->ix = prefix_index_new((struct prefix_limits){.max_nodes = 1000000, .max_bytes = cap});
+    struct pool_target pool[TARGETS_MAX];
+    struct strategy_settings settings = STRATEGY_SETTINGS_DEFAULT;
+    settings.limits = (struct prefix_limits){.max_nodes = 1000000, .max_bytes = cap};
+    b->fleet = fleet_new(0);
+    for (unsigned i = 0; i < targets; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%u", i);
+        pool[i] = (struct pool_target){.target = fleet_target_get(b->fleet, name, "http://h", "m")};
+    }
+    b->balancer = balancer_new(STRATEGY_CACHE_AWARE, pool, targets, &settings, NULL);
+    b->ix = b->balancer->prompts;
     for (unsigned i = 0; i < targets; i++)
-        b->slot[i] = prefix_slot_get(b->ix, i);
+        b->slot[i] = prefix_slot_get(b->ix, target_identity(pool[i].target));
     b->resident = full ? (unsigned)(cap / (b->recorded - SHARED + 250)) * targets : 1;
     b->copies = mem_array(b->resident, sizeof *b->copies);
     for (unsigned i = 0; i < b->resident; i++) {
@@ -118,14 +136,19 @@ static uint32_t next_prompt(const struct bed *b, enum kind kind, struct rng *r, 
     return own;
 }
 
-static void pick(const struct bed *b, unsigned target, struct span prompt, bool with_record)
+static void match(const struct bed *b, struct span prompt)
 {
     struct prefix_hit hits[TARGETS_MAX];
-    prefix_section_begin();
     prefix_match(b->ix, prompt, b->slot, b->targets, hits);
-    if (with_record)
-        prefix_record(b->ix, b->slot[target], prompt, &hits[target]);
-    prefix_section_end();
+}
+
+static void pick(const struct bed *b, struct span prompt, struct rng *rng)
+{
+    struct pick_context c = {.prompt = prompt, .prompt_len = prompt.n, .now_ms = 1, .rng = rng};
+    target_set_init(&c.allowed, b->targets, NULL);
+    target_set_init(&c.eligible, b->targets, NULL);
+    c.allowed.one = c.eligible.one = b->targets == 64 ? UINT64_MAX : ((uint64_t)1 << b->targets) - 1;
+    CHECK(balance_pick(b->balancer, &c).index >= 0);
 }
 
 static void bench(struct bed *b, bool full, enum kind kind, unsigned picks)
@@ -146,8 +169,10 @@ static void bench(struct bed *b, bool full, enum kind kind, unsigned picks)
                 memcpy(b->copies[id] + known, text + known, b->bytes - known);
             else if (what == 2)
                 sink = memcmp(text, b->copies[id], known);
+            else if (what == 1)
+                pick(b, span_of(text, b->bytes), &r);
             else
-                pick(b, id % b->targets, span_of(text, b->bytes), what == 1);
+                match(b, span_of(text, b->bytes));
             ns[i] = now_ns() - begin;
         }
         f[what] = figures_of(ns, picks);
@@ -186,8 +211,7 @@ static void *run(void *arg)
         pthread_barrier_wait(w->start);
         uint64_t begin = now_ns();
         for (unsigned i = 0; i < PREPARED; i++)
-            pick(w->bed, id[i] % w->bed->targets, span_of(text + (size_t)i * w->bed->bytes, w->bed->bytes),
-                 true);
+            pick(w->bed, span_of(text + (size_t)i * w->bed->bytes, w->bed->bytes), &r);
         uint64_t took = now_ns() - begin;
         /* The best portion: the machine's other work only adds. */
         w->ns = w->ns == 0 || took < w->ns ? took : w->ns;

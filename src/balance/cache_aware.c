@@ -26,6 +26,8 @@ struct view {
 
 /* Room for all targets of a pool; larger pools than ON_STACK take it from the heap. */
 struct table {
+    unsigned least; /* load of a candidate */
+    uint32_t most;  /* matched bytes */
     struct prefix_hit *hit;
     uint32_t *slot;
     struct view *view;
@@ -63,66 +65,91 @@ static void look(struct balancer *b, const struct pick_context *c, const struct 
         affinity_look(a, b, (unsigned)i);
     }
     prefix_match(a->index, c->prompt, t->slot, b->n, t->hit);
+    t->least = UINT32_MAX;
+    t->most = 0;
     CANDIDATES_EACH(i, set)
     {
         uint32_t matched = t->hit[i].bytes;
-        t->view[i] = (struct view){
-            .matched = affinity_share(matched, c->prompt.n) < AFFINITY_SHARE_MIN ? 0 : matched,
-            .load = load_of(b, (unsigned)i, c->now_ms),
-            .warmth = affinity_warmth(a, b, (unsigned)i),
-        };
+        if (matched > 0 && affinity_share(matched, c->prompt.n) < AFFINITY_SHARE_MIN)
+            matched = 0;
+        unsigned load = load_of(b, (unsigned)i, c->now_ms);
+        t->view[i] = (struct view){matched, load, affinity_warmth(a, b, (unsigned)i)};
+        t->least = load < t->least ? load : t->least;
+        t->most = matched > t->most ? matched : t->most;
     }
 }
 
-/* Negative: <x> comes first. */
-static int by_number(uint64_t x, uint64_t y)
+/* Place of a candidate in an order; the lowest comes first. By warm part: most bytes of the prompt, then
+ * least load; by load the other way round; then always the least warmth. */
+enum order { BY_WARM_PART, BY_LOAD };
+struct rank {
+    uint64_t major, minor;
+};
+
+static inline struct rank rank_of(const struct view *v, enum order order)
 {
-    return (x > y) - (x < y);
+    uint64_t cold = UINT32_MAX - v->matched, load = v->load;
+    return (struct rank){order == BY_LOAD ? load << 32 | cold : cold << 32 | load, v->warmth};
 }
 
-static int by_warm_part(const struct view *x, const struct view *y)
+static inline bool is_equal(struct rank x, struct rank y)
 {
-    int d = by_number(y->matched, x->matched);
-    d = d ? d : by_number(x->load, y->load);
-    return d ? d : by_number(x->warmth, y->warmth);
+    return x.major == y.major && x.minor == y.minor;
 }
 
-static int by_load(const struct view *x, const struct view *y)
+static inline bool is_before(struct rank x, struct rank y)
 {
-    int d = by_number(x->load, y->load);
-    d = d ? d : by_number(y->matched, x->matched);
-    return d ? d : by_number(x->warmth, y->warmth);
+    return x.major < y.major || (x.major == y.major && x.minor < y.minor);
 }
 
-typedef int (*view_order)(const struct view *, const struct view *);
+/* The first candidate in this order, who would be next, and how many are equal to the first. */
+struct ranking {
+    unsigned best, equal;
+    int next; /* -1: nobody */
+};
 
-/* The first candidate in this order, and how many are equal to it. */
-static unsigned best_by(const struct candidates *set, const struct view *view, view_order order,
-                        unsigned *ret_equal)
+static struct ranking rank_all(const struct candidates *set, const struct view *view, enum order order)
 {
-    unsigned best = candidates_nth(set, 0), equal = 0;
+    struct ranking r = {.next = -1};
+    struct rank first = {UINT64_MAX, UINT64_MAX}, second = first;
     CANDIDATES_EACH(i, set)
     {
-        int d = order(&view[i], &view[best]);
-        equal = d < 0 ? 1 : equal + (d == 0);
-        best = d < 0 ? (unsigned)i : best;
+        struct rank x = rank_of(&view[i], order);
+        if (is_before(x, first)) {
+            r.next = r.equal ? (int)r.best : -1;
+            second = first;
+            first = x;
+            r.best = (unsigned)i;
+            r.equal = 1;
+        } else {
+            r.equal += is_equal(x, first);
+            if (is_before(x, second)) {
+                second = x;
+                r.next = (int)i;
+            }
+        }
     }
-    *ret_equal = equal;
-    return best;
+    return r;
 }
 
-/* Whose turn it is of those equal to <best>. Once per pick: with two turns taken by every pick, half of an
+/* Whose turn it is of those equal to the best. Once per pick: with two turns taken by every pick, half of an
  * even number of equals would never have one. */
-static unsigned turn_among(struct balancer *b, const struct candidates *set, const struct view *view,
-                           view_order order, unsigned best, unsigned equal)
+static void take_turn(struct balancer *b, const struct candidates *set, const struct view *view,
+                      enum order order, struct ranking *r)
 {
-    if (equal == 1)
-        return best;
-    uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
+    if (r->equal == 1)
+        return;
+    uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % r->equal;
+    if (turn == 0)
+        return;
+    struct rank first = rank_of(&view[r->best], order);
     CANDIDATES_EACH(i, set)
     {
-        if (order(&view[i], &view[best]) == 0 && turn-- == 0)
-            return (unsigned)i;
+        if (!is_equal(rank_of(&view[i], order), first) || turn-- > 0)
+            continue;
+        r->next = (int)r->best;
+        r->best = (unsigned)i;
+        return;
     }
     UNREACHABLE();
 }
@@ -133,54 +160,28 @@ static bool is_overloaded(const struct strategy_settings *s, unsigned load, unsi
     return load > (uint64_t)least + s->balance_abs && (double)load > s->balance_rel * (double)least;
 }
 
-/* The least load, and the most bytes of the prompt. */
-static unsigned least_and_most(const struct candidates *set, const struct view *view, uint32_t *ret_matched)
-{
-    unsigned least = UINT32_MAX;
-    uint32_t most = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        least = view[i].load < least ? view[i].load : least;
-        most = view[i].matched > most ? view[i].matched : most;
-    }
-    *ret_matched = most;
-    return least;
-}
-
 static struct choice decide(struct balancer *b, const struct pick_context *c, const struct candidates *set,
-                            const struct view *view, struct pick_why *why)
+                            const struct table *t, struct pick_why *why)
 {
     const struct strategy_settings *s = &b->settings;
-    uint32_t matched;
-    unsigned equal;
-    why->least = least_and_most(set, view, &matched);
-    if (matched > 0 && affinity_share(matched, c->prompt.n) >= s->threshold) {
-        unsigned warm = best_by(set, view, by_warm_part, &equal);
-        if (!is_overloaded(s, view[warm].load, why->least)) {
+    why->least = t->least;
+    if (t->most > 0 && affinity_share(t->most, c->prompt.n) >= s->threshold) {
+        struct ranking warm = rank_all(set, t->view, BY_WARM_PART);
+        if (!is_overloaded(s, t->view[warm.best].load, t->least)) {
             why->guard = GUARD_OK;
-            warm = turn_among(b, set, view, by_warm_part, warm, equal);
-            return (struct choice){(int)warm, PICK_AFFINITY};
+            take_turn(b, set, t->view, BY_WARM_PART, &warm);
+            why->runner_up = warm.next;
+            return (struct choice){(int)warm.best, PICK_AFFINITY};
         }
         why->guard = GUARD_OVERLOADED;
-        why->runner_up = (int)warm;
+        why->runner_up = (int)warm.best;
     }
-    unsigned least = best_by(set, view, by_load, &equal);
-    least = turn_among(b, set, view, by_load, least, equal);
-    return (struct choice){(int)least, why->guard == GUARD_OVERLOADED ? PICK_GUARD : PICK_LEAST_LOAD};
-}
-
-/* Who would have been next: the first of the others. */
-static int runner_up(const struct candidates *set, const struct view *view, int chosen,
-                     enum pick_reason reason)
-{
-    int next = -1;
-    CANDIDATES_EACH(i, set)
-    {
-        if ((int)i != chosen &&
-            (next < 0 || (reason == PICK_AFFINITY ? by_warm_part : by_load)(&view[i], &view[next]) < 0))
-            next = (int)i;
-    }
-    return next;
+    struct ranking least = rank_all(set, t->view, BY_LOAD);
+    take_turn(b, set, t->view, BY_LOAD, &least);
+    if (why->guard == GUARD_OVERLOADED)
+        return (struct choice){(int)least.best, PICK_GUARD};
+    why->runner_up = least.next;
+    return (struct choice){(int)least.best, PICK_LEAST_LOAD};
 }
 
 /* The pick's end: the prompt is the chosen target's from now on. */
@@ -202,9 +203,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     table_init(&t, b->n);
     prefix_section_begin();
     look(b, c, set, &t);
-    struct choice choice = decide(b, c, set, t.view, &p->why);
-    if (p->why.runner_up < 0)
-        p->why.runner_up = runner_up(set, t.view, choice.index, choice.reason);
+    struct choice choice = decide(b, c, set, &t, &p->why);
     settle(b, c, &t, choice.index, p);
     prefix_section_end();
     table_fini(&t, b->n);
