@@ -19,6 +19,7 @@ static const struct strategy *const strategies[STRATEGY_COUNT] = {
     [STRATEGY_CHEAPEST] = &strategy_cheapest,
     [STRATEGY_FASTEST] = &strategy_fastest,
     [STRATEGY_PREDICTED_LATENCY] = &strategy_predicted_latency,
+    [STRATEGY_PRECISE_CACHE_AWARE] = &strategy_precise,
 };
 
 const char *strategy_name(enum strategy_id id)
@@ -41,6 +42,12 @@ bool strategy_reads_prompt(enum strategy_id id)
 {
     CHECK((unsigned)id < STRATEGY_COUNT);
     return strategies[id]->reads_prompt;
+}
+
+bool strategy_reads_tokens(enum strategy_id id)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    return strategies[id]->reads_tokens;
 }
 
 const char *pick_reason_name(enum pick_reason r)

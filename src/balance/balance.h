@@ -32,6 +32,7 @@ enum strategy_id {
     STRATEGY_CHEAPEST,
     STRATEGY_FASTEST,
     STRATEGY_PREDICTED_LATENCY,
+    STRATEGY_PRECISE_CACHE_AWARE,
     STRATEGY_COUNT
 };
 
@@ -65,6 +66,8 @@ const char *strategy_name(enum strategy_id id);
 bool strategy_by_name(struct span name, enum strategy_id *ret);
 /* Whether picks look at prompt, prompt_len or prompt_digest (A9); reading them out of a body costs. */
 bool strategy_reads_prompt(enum strategy_id id);
+/* Whether picks look at the prompt's token ids (P6) and cache salt. */
+bool strategy_reads_tokens(enum strategy_id id);
 
 /* <targets> is copied; the targets themselves are borrowed: the plan that makes the balancer has references.
  * <settings> may be NULL: the defaults. <previous> (may be NULL) is the balancer that stood in the same place
@@ -98,6 +101,14 @@ static inline void target_set_add(struct target_set *s, unsigned i)
 }
 bool target_set_empty(const struct target_set *s);
 
+/* The prompt's token ids, as the engine's own tokenizer makes them (P6). Without them (n 0) picks that look
+ * at them are neutral, and <why> says in one word why there are none. */
+struct token_ids {
+    const uint32_t *id;
+    size_t n;
+    const char *why; /* static text, NULL when there are ids */
+};
+
 /* What a strategy sees of a request (A9). */
 struct pick_context {
     struct target_set allowed;  /* the key may use it and this request has not tried it */
@@ -106,6 +117,8 @@ struct pick_context {
     struct span prompt;         /* bounded text of the conversation */
     uint64_t prompt_len;        /* of the whole prompt, bytes */
     uint64_t prompt_digest;     /* XXH3 of the whole prompt; 0 and prompt_len 0 = no prompt */
+    struct token_ids tokens;
+    struct span cache_salt; /* who shares cached blocks with this request; empty = everybody */
     uint64_t now_ms;
     struct rng *rng;
     /* The caller will say how the attempt began, by balance_settle or balance_withdraw; until then the bounds

@@ -40,6 +40,7 @@ static const struct stack stacks[STRATEGY_COUNT] = {
     [STRATEGY_CHEAPEST] = {.signal = 1, .which = SIGNAL_COST, .load = 0.25},
     [STRATEGY_FASTEST] = {.signal = 1, .which = SIGNAL_LATENCY, .load = 0.25},
     [STRATEGY_PREDICTED_LATENCY] = {.signal = 1, .which = SIGNAL_PREDICTION, .load = 0.25},
+    [STRATEGY_PRECISE_CACHE_AWARE] = {.load = 0.25},
 };
 
 struct stack_state {
@@ -333,3 +334,4 @@ STACK(pipeline, "pipeline", .reads_prompt = true, .keeps_prompts = true, .keeps_
 STACK(cheapest, "cheapest", .only = NULL);
 STACK(fastest, "fastest", .only = NULL);
 STACK(predicted_latency, "predicted_latency", .reads_prompt = true);
+STACK(precise, "precise_cache_aware", .reads_tokens = true);

@@ -62,6 +62,7 @@ struct choice {
 struct strategy {
     const char *name;
     bool reads_prompt;
+    bool reads_tokens;
     bool keeps_prompts, keeps_sessions; /* b->prompts, b->sessions are there */
     /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
     void (*start)(struct balancer *b, struct balancer *previous);
@@ -81,7 +82,7 @@ struct strategy {
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
     strategy_least_load, strategy_hash_ring, strategy_cache_aware, strategy_pipeline, strategy_cheapest,
-    strategy_fastest, strategy_predicted_latency;
+    strategy_fastest, strategy_predicted_latency, strategy_precise;
 
 static inline bool candidates_has(const struct candidates *s, unsigned i)
 {

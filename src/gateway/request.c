@@ -93,6 +93,7 @@ void request_drop_body(struct request *r)
     if (r->direct_model.n)
         r->direct_model = span_of(r->model.p + before, r->direct_model.n);
     r->doc = (struct json_doc){0};
+    r->cache_salt = SPAN_NONE;
     r->prompt.text = SPAN_NONE; /* its length is still asked for */
     conn_drop_body(r->conn);
     arena_reset(&r->large);

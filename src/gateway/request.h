@@ -104,6 +104,9 @@ struct request {
     unsigned n_pools;
     struct prompt_context prompt;
     bool prompt_read; /* by a strategy's wish */
+    /* By a strategy's wish (strategy_reads_tokens), in the request's arena; without a wish both are empty. */
+    struct token_ids tokens;
+    struct span cache_salt;
 
     /* the present attempt */
     unsigned attempts;

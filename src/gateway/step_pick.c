@@ -24,6 +24,8 @@ static void fill_context(const struct request *r, const struct candidate_pool *c
         .prompt = r->prompt.text,
         .prompt_len = r->prompt.len,
         .prompt_digest = r->prompt.digest,
+        .tokens = r->tokens,
+        .cache_salt = r->cache_salt,
         .now_ms = net_now_ms(&r->worker->loop),
         .settles = true,
         .rng = &r->worker->loop.rng,

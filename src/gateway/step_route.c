@@ -4,6 +4,7 @@
  * strategies that read it.
  */
 #include "gateway/request.h"
+#include "gateway/token_ids.h"
 
 /* Chat requests and the like are not translated for a provider that speaks Anthropic's dialect only (R31). */
 static bool speaks(const struct plan_provider *p, enum dialect_id d)
@@ -75,10 +76,17 @@ enum step step_route(struct request *r)
 
 enum step step_context(struct request *r)
 {
-    if (r->route->settings && strategy_reads_prompt(r->route->settings->strategy)) {
+    if (!r->route->settings)
+        return STEP_pick;
+    enum strategy_id strategy = r->route->settings->strategy;
+    if (strategy_reads_prompt(strategy)) {
         struct prompt_options o = {.include_tools = r->route->settings->affinity.include_tools};
         dialect_prompt_with(r->dialect_id, &r->doc, &o, r->arena, &r->prompt);
         r->prompt_read = true;
+    }
+    if (strategy_reads_tokens(strategy)) {
+        token_ids_from_head(conn_head(r->conn), r->arena, &r->tokens);
+        r->cache_salt = json_string(&r->doc, json_get(&r->doc, 0, "cache_salt"), r->body_arena);
     }
     return STEP_pick;
 }

@@ -11,7 +11,7 @@
 /* All that there are, in their order. */
 #define STRATEGIES                                                                                           \
     "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware, "                \
-    "pipeline, cheapest, fastest, predicted_latency"
+    "pipeline, cheapest, fastest, predicted_latency, precise_cache_aware"
 
 static const struct fault_case {
     const char *text, *want;
