@@ -542,7 +542,7 @@ def test_failures_by_header_and_by_rate(sim):
 
 
 def test_faults_are_checked(sim):
-    for bad in ({"fail_rate": 2}, {"fail_rate": "x"}, {"nothing": 1}, {"blocks": 5}, {"fail_rate": 0.5, "x": 1}, []):
+    for bad in ({"fail_rate": 2}, {"fail_rate": "x"}, {"nothing": 1}, {"block_size": 5}, {"fail_rate": 0.5, "x": 1}, []):
         assert sim.post("/sim/faults", bad).status == 400
     assert all(sim.post(CHAT, chat("x")).status == 200 for _ in range(20))  # nothing was changed
 

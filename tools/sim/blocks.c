@@ -6,8 +6,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* Blocks are named by index; the ring of free blocks goes through index `n`, which is its head and no block.
- */
+/* Blocks are named by index, from 1; the ring of free blocks goes through HEAD, which is no block. */
 struct block {
     uint64_t hash;       /* 0: holds nothing that can be found */
     uint32_t refs;       /* leases that hold it */
@@ -15,11 +14,13 @@ struct block {
     uint32_t chain;      /* next block of the same bucket, NONE ends */
 };
 
-enum { NONE = UINT32_MAX };
+enum { NONE = UINT32_MAX, HEAD = 0 };
 
 struct blocks {
     struct block *v;
-    uint32_t n;
+    uint32_t n;      /* blocks that exist */
+    uint32_t target; /* how many there shall be: the rest is withheld as soon as nobody holds it */
+    uint32_t withheld, withheld_n; /* taken out of use, by `next`; NONE ends */
     uint32_t free_n, resident_n;
     uint32_t *buckets;
     uint32_t mask;
@@ -43,21 +44,47 @@ static void ring_insert(struct blocks *b, uint32_t i, uint32_t at)
     b->free_n++;
 }
 
-struct blocks *blocks_new(uint32_t n, const struct blocks_observer *o)
+static uint32_t *bucket_of(const struct blocks *b, uint64_t hash)
 {
-    CHECK(n >= 1 && n <= 1u << 30);
-    struct blocks *b = MEM_NEW(struct blocks);
+    return &b->buckets[(uint32_t)(hash ^ hash >> 32) & b->mask];
+}
+
+static void link_bucket(struct blocks *b, uint32_t i)
+{
+    uint32_t *bucket = bucket_of(b, b->v[i].hash);
+    b->v[i].chain = *bucket;
+    *bucket = i;
+}
+
+/* Blocks <n> and those before it exist from now on. */
+static void make_blocks(struct blocks *b, uint32_t n)
+{
+    b->v = mem_realloc(b->v, ((size_t)n + 1) * sizeof *b->v);
+    for (uint32_t i = b->n + 1; i <= n; i++) {
+        b->v[i] = (struct block){0};
+        ring_insert(b, i, b->v[HEAD].next);
+    }
     b->n = n;
-    b->v = mem_array((size_t)n + 1, sizeof *b->v);
-    b->v[n].prev = b->v[n].next = n;
-    for (uint32_t i = 0; i < n; i++)
-        ring_insert(b, i, n);
     uint32_t cap = 16;
     while (cap < n)
         cap *= 2;
     b->mask = cap - 1;
+    free(b->buckets);
     b->buckets = mem_array(cap, sizeof *b->buckets);
     memset(b->buckets, 0xff, cap * sizeof *b->buckets);
+    for (uint32_t i = 1; i <= n; i++)
+        if (b->v[i].hash)
+            link_bucket(b, i);
+}
+
+struct blocks *blocks_new(uint32_t n, const struct blocks_observer *o)
+{
+    CHECK(n >= 1 && n <= 1u << 30);
+    struct blocks *b = MEM_NEW(struct blocks);
+    b->v = MEM_NEW(struct block);
+    b->withheld = NONE;
+    b->target = n;
+    make_blocks(b, n);
     if (o)
         b->seen_by = *o;
     return b;
@@ -70,11 +97,6 @@ void blocks_free(struct blocks *b)
     free(b->v);
     free(b->buckets);
     free(b);
-}
-
-static uint32_t *bucket_of(const struct blocks *b, uint64_t hash)
-{
-    return &b->buckets[(uint32_t)(hash ^ hash >> 32) & b->mask];
 }
 
 static uint32_t find(const struct blocks *b, uint64_t hash)
@@ -93,6 +115,38 @@ static void forget(struct blocks *b, uint32_t i)
     *at = b->v[i].chain;
     b->v[i].hash = 0;
     b->resident_n--;
+}
+
+/* The block to be used next, out of the ring and empty. */
+static uint32_t take_oldest(struct blocks *b)
+{
+    uint32_t i = b->v[HEAD].next;
+    CHECK(i != HEAD);
+    ring_remove(b, i);
+    if (b->v[i].hash) {
+        uint64_t hash = b->v[i].hash;
+        forget(b, i);
+        if (b->seen_by.removed)
+            b->seen_by.removed(b->seen_by.arg, hash);
+    }
+    return i;
+}
+
+/* Withholds or gives back blocks until there are as many as there shall be; blocks in use stay. */
+static void settle(struct blocks *b)
+{
+    while (b->n - b->withheld_n > b->target && b->free_n) {
+        uint32_t i = take_oldest(b);
+        b->v[i].next = b->withheld;
+        b->withheld = i;
+        b->withheld_n++;
+    }
+    while (b->n - b->withheld_n < b->target) {
+        uint32_t i = b->withheld;
+        b->withheld = b->v[i].next;
+        b->withheld_n--;
+        ring_insert(b, i, b->v[HEAD].next);
+    }
 }
 
 uint32_t blocks_match(const struct blocks *b, const uint64_t *hashes, uint32_t n)
@@ -121,15 +175,7 @@ bool blocks_take(struct blocks *b, struct block_lease *l, const uint64_t *hashes
         if (b->v[l->ids[k]].refs++ == 0)
             ring_remove(b, l->ids[k]);
     for (uint32_t k = shared; k < total; k++) {
-        uint32_t i = b->v[b->n].next;
-        CHECK(i != b->n);
-        ring_remove(b, i);
-        if (b->v[i].hash) {
-            uint64_t hash = b->v[i].hash;
-            forget(b, i);
-            if (b->seen_by.removed)
-                b->seen_by.removed(b->seen_by.arg, hash);
-        }
+        uint32_t i = take_oldest(b);
         b->v[i].refs = 1;
         l->ids[k] = i;
     }
@@ -146,10 +192,8 @@ void blocks_fill(struct blocks *b, const struct block_lease *l, uint32_t i,
     CHECK(block->refs);
     if (block->hash || find(b, content->hash) != NONE)
         return;
-    uint32_t *bucket = bucket_of(b, content->hash);
     block->hash = content->hash;
-    block->chain = *bucket;
-    *bucket = l->ids[i];
+    link_bucket(b, l->ids[i]);
     b->resident_n++;
     if (b->seen_by.stored)
         b->seen_by.stored(b->seen_by.arg, content);
@@ -162,14 +206,24 @@ void blocks_release(struct blocks *b, struct block_lease *l)
         uint32_t i = l->ids[k];
         CHECK(b->v[i].refs);
         if (--b->v[i].refs == 0)
-            ring_insert(b, i, b->v[i].hash ? b->n : b->v[b->n].next);
+            ring_insert(b, i, b->v[i].hash ? HEAD : b->v[HEAD].next);
     }
     l->n = l->shared = 0;
+    settle(b);
+}
+
+void blocks_resize(struct blocks *b, uint32_t n)
+{
+    CHECK(n >= 1 && n <= 1u << 30);
+    b->target = n;
+    if (n > b->n)
+        make_blocks(b, n);
+    settle(b);
 }
 
 void blocks_clear(struct blocks *b)
 {
-    for (uint32_t i = 0; i < b->n; i++)
+    for (uint32_t i = 1; i <= b->n; i++)
         b->v[i].hash = 0;
     memset(b->buckets, 0xff, ((size_t)b->mask + 1) * sizeof *b->buckets);
     b->resident_n = 0;
@@ -179,12 +233,12 @@ void blocks_clear(struct blocks *b)
 
 uint32_t blocks_total(const struct blocks *b)
 {
-    return b->n;
+    return b->target;
 }
 
 uint32_t blocks_pinned(const struct blocks *b)
 {
-    return b->n - b->free_n;
+    return b->n - b->withheld_n - b->free_n;
 }
 
 uint32_t blocks_resident(const struct blocks *b)
@@ -194,17 +248,22 @@ uint32_t blocks_resident(const struct blocks *b)
 
 void blocks_verify(const struct blocks *b)
 {
-    uint32_t in_ring = 0, found = 0, pinned = 0;
-    for (uint32_t i = b->v[b->n].next; i != b->n; i = b->v[i].next, in_ring++) {
+    uint32_t in_ring = 0, found = 0, pinned = 0, withheld = 0;
+    for (uint32_t i = b->v[HEAD].next; i != HEAD; i = b->v[i].next, in_ring++) {
         CHECK(in_ring < b->n && b->v[i].refs == 0);
         CHECK(b->v[b->v[i].next].prev == i);
     }
-    for (uint32_t i = 0; i < b->n; i++) {
+    for (uint32_t i = b->withheld; i != NONE; i = b->v[i].next, withheld++)
+        CHECK(withheld < b->n && b->v[i].refs == 0 && b->v[i].hash == 0);
+    for (uint32_t i = 1; i <= b->n; i++) {
         pinned += b->v[i].refs != 0;
         if (b->v[i].hash) {
             found++;
             CHECK(find(b, b->v[i].hash) == i);
         }
     }
-    CHECK(in_ring == b->free_n && in_ring + pinned == b->n && found == b->resident_n);
+    CHECK(in_ring == b->free_n && withheld == b->withheld_n && in_ring + withheld + pinned == b->n &&
+          found == b->resident_n);
+    /* Fewer than wanted never; more only while they are in use. */
+    CHECK(in_ring + pinned >= b->target && (in_ring + pinned == b->target || in_ring == 0));
 }

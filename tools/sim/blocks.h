@@ -7,8 +7,8 @@
  *
  * A request holds a lease: one block for each place in its token list, the leading ones shared with other
  * requests where they were resident. Complexity: O(1) per block. Thread: one owner. Memory: fixed at
- * creation. It knows no time, no requests and no text. An observer sees each change of residence (for event
- * publishers).
+ * creation and grown by blocks_resize. It knows no time, no requests and no text. An observer sees each
+ * change of residence (for event publishers).
  */
 #ifndef ROLTER_SIM_BLOCKS_H
 #define ROLTER_SIM_BLOCKS_H
@@ -22,6 +22,7 @@ struct block_content {
     uint64_t hash;
     uint64_t parent;        /* hash of the block before, or 0 */
     const uint32_t *tokens; /* block size many; NULL where nobody keeps them */
+    const void *owner;      /* who computed it, for the observer; blocks do not look at it */
 };
 
 struct blocks_observer {
@@ -55,6 +56,10 @@ void blocks_fill(struct blocks *b, const struct block_lease *l, uint32_t i,
 void blocks_release(struct blocks *b, struct block_lease *l);
 /* Forgets all contents; leases stay valid. */
 void blocks_clear(struct blocks *b);
+
+/* From now on there are <n> blocks: more at once; fewer by eviction, and where requests hold them, when they
+ * are released. */
+void blocks_resize(struct blocks *b, uint32_t n);
 
 uint32_t blocks_total(const struct blocks *b);
 uint32_t blocks_pinned(const struct blocks *b);

@@ -76,6 +76,7 @@ static void fill_blocks(struct engine *e, struct engine_request *r)
             .hash = r->hashes[r->filled],
             .parent = r->filled ? r->hashes[r->filled - 1] : 0,
             .tokens = r->tokens ? r->tokens + (size_t)r->filled * e->o.block_size : NULL,
+            .owner = r,
         };
         blocks_fill(e->blocks, &r->lease, r->filled, &c);
     }
@@ -233,6 +234,14 @@ void engine_restart(struct engine *e)
     CHECK(!e->prefilling && !e->waiting_n && !e->decoding_n);
     blocks_clear(e->blocks);
     e->totals = (struct engine_totals){0};
+}
+
+void engine_resize(struct engine *e, uint32_t blocks, uint64_t now_us)
+{
+    engine_advance(e, now_us);
+    e->o.blocks = blocks;
+    blocks_resize(e->blocks, blocks);
+    engine_advance(e, now_us);
 }
 
 uint32_t engine_running(const struct engine *e)

@@ -88,6 +88,9 @@ uint64_t engine_next_us(const struct engine *e);
 /* Forgets all cached blocks and totals. No request may be in the engine. */
 void engine_restart(struct engine *e);
 
+/* Changes options.blocks. A waiting request that needs more than that never runs: the caller takes it out. */
+void engine_resize(struct engine *e, uint32_t blocks, uint64_t now_us);
+
 uint32_t engine_running(const struct engine *e); /* in prefill or decode */
 uint32_t engine_waiting(const struct engine *e);
 const struct engine_totals *engine_totals(const struct engine *e);

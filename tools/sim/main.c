@@ -58,6 +58,9 @@ int main(int argc, char **argv)
     }
     printf("listening on http://%.*s:%u\n", (int)(strrchr(sim.o.listen, ':') - sim.o.listen), sim.o.listen,
            port);
+    if (sim.publisher)
+        printf("KV events on %s%s%s\n", publisher_endpoint(sim.publisher),
+               sim.o.events_replay ? ", replay on " : "", publisher_replay_endpoint(sim.publisher));
     fflush(stdout);
     net_loop_run(&sim.loop);
     sim_close(&sim);

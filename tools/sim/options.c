@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-enum kind { TEXT, MODEL, COUNT, POSITIVE, STATUS, NUMBER, RATE, FLAG };
+enum kind { TEXT, NAMES, COUNT, POSITIVE, STATUS, NUMBER, RATE, FLAG };
 
 struct row {
     const char *name;
@@ -25,10 +25,12 @@ static const struct row table[] = {
     {"port-file", TEXT, false, AT(port_file), "FILE", NULL, "write the port there when ready"},
     {"name", TEXT, false, AT(name), "NAME", "sim",
      "this replica's name, in x-sim-name and system_fingerprint"},
-    {"model", MODEL, false, 0, "NAME", NULL, "a model that is served (may repeat); without it any model is"},
+    {"model", NAMES, false, AT(models), "NAME", NULL,
+     "a model that is served (may repeat); without it any model is"},
+    {"lora", NAMES, false, AT(loras), "NAME", NULL, "an adapter that is served, too (may repeat)"},
     {"api-key", TEXT, false, AT(api_key), "KEY", NULL, "ask for this key on /v1"},
     {"block-size", POSITIVE, false, AT(block_size), "N", "16", "tokens of a cache block"},
-    {"blocks", POSITIVE, false, AT(blocks), "N", "4096", "blocks of the cache"},
+    {"blocks", POSITIVE, true, AT(blocks), "N", "4096", "blocks of the cache"},
     {"max-model-len", COUNT, false, AT(max_model_len), "N", "0",
      "tokens of prompt and reply; 0: what the cache holds"},
     {"prefill-tps", NUMBER, false, AT(prefill_tps), "N", "8000",
@@ -40,6 +42,16 @@ static const struct row table[] = {
     {"tokens", POSITIVE, false, AT(tokens), "N", "16", "length of a reply when it is not cut by max_tokens"},
     {"seed", COUNT, false, AT(seed), "N", "1", "of the random faults"},
     {"record", COUNT, false, AT(record), "N", "0", "keep the last N requests for GET /sim/requests"},
+    {"events", TEXT, false, AT(events), "ENDPOINT", NULL,
+     "publish KV events there: tcp://127.0.0.1:* binds a free port, tcp://HOST:PORT connects"},
+    {"events-replay", TEXT, false, AT(events_replay), "ENDPOINT", NULL, "replay of KV events"},
+    {"events-topic", TEXT, false, AT(events_topic), "TEXT", "", "their topic"},
+    {"events-format", TEXT, false, AT(events_format), "NAME", "vllm-map",
+     "vllm-map (0.24 and later), vllm-array (0.21 to 0.23), sglang-map, sglang-array"},
+    {"events-hash-bytes", FLAG, false, AT(events_hash_bytes), "", "false", "block hashes as 32 bytes"},
+    {"events-replay-topic", FLAG, false, AT(events_replay_topic), "", "false",
+     "replays have the topic frame (vLLM 0.26 and later)"},
+    {"events-rank", COUNT, false, AT(events_rank), "N", "0", "data-parallel rank that events tell"},
     {"fail-rate", RATE, true, AT(fail_rate), "P", "0", "share of requests that are answered with an error"},
     {"fail-status", STATUS, true, AT(fail_status), "CODE", "500", "status of that error"},
     {"retry-after", COUNT, true, AT(retry_after), "SECONDS", "0", "Retry-After on 429 and 503; 0: none"},
@@ -54,6 +66,21 @@ static const struct row table[] = {
     {"health-status", STATUS, true, AT(health_status), "CODE", "200", "status of GET /health"},
     {"chunk-usage", FLAG, true, AT(chunk_usage), "", "false", "usage on every chunk of OpenAI streams"},
     {"no-usage", FLAG, true, AT(no_usage), "", "false", "leave usage out"},
+    {"events-keep", COUNT, true, AT(events_faults.keep), "N", "10000", "batches that a replay can give"},
+    {"events-drop-every", COUNT, true, AT(events_faults.drop_every), "N", "0",
+     "each N-th batch is not sent: a gap"},
+    {"events-malformed-every", COUNT, true, AT(events_faults.malformed_every), "N", "0",
+     "each N-th batch is cut in the middle"},
+    {"events-duplicate-every", COUNT, true, AT(events_faults.duplicate_every), "N", "0",
+     "each N-th batch is sent twice"},
+    {"told-blocks", COUNT, true, AT(told_blocks), "N", "0", "blocks that /metrics tells; 0: the truth"},
+    {"template-tokens", COUNT, true, AT(template_tokens), "N", "0",
+     "tokens that the chat template puts first, other ones for each N (at most 65536)"},
+    {"lmcache-occupancy", TEXT, true, AT(lmcache_occupancy), "TEXT", NULL,
+     "occupancy that GET /lmcache and lmcache_mp_l1_usage_ratio tell, instead of the cache's"},
+    {"lmcache-body", TEXT, true, AT(lmcache_body), "TEXT", NULL, "body of GET /lmcache"},
+    {"lmcache-status", STATUS, true, AT(lmcache_status), "CODE", "200", "status of GET /lmcache"},
+    {"lmcache-stall", FLAG, true, AT(lmcache_stall), "", "false", "GET /lmcache is never answered"},
     {"no-done", FLAG, true, AT(no_done), "", "false", "leave [DONE] out of OpenAI streams"},
 };
 
@@ -82,11 +109,13 @@ static bool set_text(struct sim_options *o, const struct row *r, const char *tex
         free(*(char **)at);
         *(char **)at = mem_strdup(text);
         return true;
-    case MODEL:
-        if (o->n_models == SIM_MODELS_MAX)
+    case NAMES: {
+        struct sim_names *names = (struct sim_names *)(void *)at;
+        if (names->n == SIM_MODELS_MAX)
             return false;
-        o->models[o->n_models++] = mem_strdup(text);
+        names->v[names->n++] = mem_strdup(text);
         return true;
+    }
     case FLAG:
         *(bool *)at = strcmp(text, "false") != 0;
         return strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
@@ -149,8 +178,10 @@ void sim_options_fini(struct sim_options *o)
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (table[i].kind == TEXT)
             MEM_FREE(*(char **)((char *)o + table[i].at));
-    while (o->n_models)
-        free(o->models[--o->n_models]);
+    while (o->models.n)
+        free(o->models.v[--o->models.n]);
+    while (o->loras.n)
+        free(o->loras.v[--o->loras.n]);
 }
 
 void sim_options_help(void)
@@ -167,7 +198,13 @@ void sim_options_help(void)
     }
     puts("\nFor one request, by header: x-sim-fail: STATUS, x-sim-stall: 1, x-sim-cut: EVENTS, x-sim-error: "
          "EVENTS,\n"
-         "x-sim-tokens: N, x-sim-delay-ms: N. Also POST /sim/restart, GET /sim/stats, GET /sim/requests.");
+         "x-sim-tokens: N, x-sim-delay-ms: N.\n\n"
+         "POST /sim/restart           as if the process had been started anew; events begin with number 0\n"
+         "POST /sim/silent-restart    the cache is empty, and nothing tells: no counter, start time, event\n"
+         "POST /sim/restart-events    events begin with number 0, and nothing else\n"
+         "POST /reset_prefix_cache    as vLLM's, with the event\n"
+         "GET /lmcache                {\"occupancy\", \"cache_available\"}\n"
+         "GET /sim/stats, GET /sim/requests");
 }
 
 static bool set_json(struct sim_options *o, const struct row *r, const struct json_doc *d, uint32_t v,
@@ -187,6 +224,24 @@ static bool set_json(struct sim_options *o, const struct row *r, const struct js
     return json_double(d, v, &number) && set_number((char *)o + r->at, r->kind, number);
 }
 
+static void copy_text(char **at)
+{
+    *at = mem_strdup(*at);
+}
+
+static void free_text(char **at)
+{
+    MEM_FREE(*at);
+}
+
+/* The texts that may change at run time. */
+static void fault_texts(struct sim_options *o, void (*fn)(char **at))
+{
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].is_fault && table[i].kind == TEXT)
+            fn((char **)((char *)o + table[i].at));
+}
+
 bool sim_options_set_faults(struct sim_options *o, const struct json_doc *d, struct arena *a, char *ret_error)
 {
     if (!json_is(d, 0, JSON_OBJECT)) {
@@ -194,19 +249,18 @@ bool sim_options_set_faults(struct sim_options *o, const struct json_doc *d, str
         return false;
     }
     struct sim_options old = *o;
-    if (o->error_body)
-        o->error_body = mem_strdup(o->error_body);
+    fault_texts(o, copy_text);
     for (uint32_t i = json_first(d, 0); i != JSON_NODE_NONE; i = json_next(d, 0, i)) {
         struct span name = json_string(d, i, a);
         const struct row *r = find(name, '_');
         if (!r || !r->is_fault || !set_json(o, r, d, i + 1, a)) {
             snprintf(ret_error, 256, "%s fault \"%.*s\"", r && r->is_fault ? "bad value for" : "unknown",
                      (int)(name.n < 100 ? name.n : 100), name.p);
-            free(o->error_body);
+            fault_texts(o, free_text);
             *o = old;
             return false;
         }
     }
-    free(old.error_body);
+    fault_texts(&old, free_text);
     return true;
 }

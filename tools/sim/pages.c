@@ -13,6 +13,11 @@ static void page_json(struct sim *s, struct conn *c)
     send_whole(s, c, 200, SIM_JSON, buf_view(&s->out), NULL);
 }
 
+static void page_done(struct sim *s, struct conn *c)
+{
+    send_whole(s, c, 200, SIM_JSON, SPAN("{\"ok\":true}"), NULL);
+}
+
 /* Parses the body into the scratch arena. False: it was answered. */
 static bool page_body(struct sim *s, struct conn *c, bool anthropic, struct json_doc *ret)
 {
@@ -31,7 +36,7 @@ void page_health(struct sim *s, struct conn *c)
     send_whole(s, c, sim_is_starting(s) ? 503 : (int)s->o.health_status, SIM_TEXT, SPAN_NONE, NULL);
 }
 
-static void put_model(struct sim *s, struct json_out *o, const char *name)
+static void put_model(struct sim *s, struct json_out *o, const char *name, const char *parent)
 {
     json_out_object(o);
     json_out_member_str(o, "id", name);
@@ -39,7 +44,7 @@ static void put_model(struct sim *s, struct json_out *o, const char *name)
     json_out_member_u64(o, "created", s->start_wall_ms / 1000);
     json_out_member_str(o, "owned_by", "vllm");
     json_out_member_str(o, "root", name);
-    json_out_member_str(o, "parent", NULL);
+    json_out_member_str(o, "parent", parent);
     json_out_member_u64(o, "max_model_len", s->o.max_model_len);
     json_out_object_end(o);
 }
@@ -53,10 +58,12 @@ void page_models(struct sim *s, struct conn *c)
     json_out_member_str(&o, "object", "list");
     json_out_name(&o, "data");
     json_out_array(&o);
-    for (unsigned i = 0; i < s->o.n_models; i++)
-        put_model(s, &o, s->o.models[i]);
-    if (!s->o.n_models)
-        put_model(s, &o, s->o.name);
+    for (unsigned i = 0; i < s->o.models.n; i++)
+        put_model(s, &o, s->o.models.v[i], NULL);
+    if (!s->o.models.n)
+        put_model(s, &o, s->o.name, NULL);
+    for (unsigned i = 0; i < s->o.loras.n; i++)
+        put_model(s, &o, s->o.loras.v[i], s->o.models.n ? s->o.models.v[0] : s->o.name);
     json_out_array_end(&o);
     json_out_object_end(&o);
     page_json(s, c);
@@ -67,12 +74,22 @@ static void put_metric(struct sim *s, const char *name, const char *type, const 
 {
     struct buf *b = &s->out;
     buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s{engine=\"0\",model_name=\"", name, help, name, type, name);
-    for (const char *p = s->o.n_models ? s->o.models[0] : s->o.name; *p; p++) {
+    for (const char *p = s->o.models.n ? s->o.models.v[0] : s->o.name; *p; p++) {
         if (*p == '"' || *p == '\\')
             buf_add_char(b, '\\');
         buf_add_char(b, *p == '\n' ? ' ' : *p);
     }
     buf_printf(b, "\"} %.15g\n", value);
+}
+
+/* What a cache that stands beside the engine would say: how full it is. */
+static void put_occupancy(struct sim *s)
+{
+    const struct blocks *b = engine_blocks(s->engine);
+    if (s->o.lmcache_occupancy)
+        buf_add_str(&s->out, s->o.lmcache_occupancy);
+    else
+        buf_printf(&s->out, "%.15g", (double)blocks_resident(b) / blocks_total(b));
 }
 
 void page_metrics(struct sim *s, struct conn *c)
@@ -104,7 +121,14 @@ void page_metrics(struct sim *s, struct conn *c)
     buf_printf(&s->out,
                "# HELP vllm:cache_config_info Cache settings.\n# TYPE vllm:cache_config_info gauge\n"
                "vllm:cache_config_info{block_size=\"%llu\",engine=\"0\",num_gpu_blocks=\"%llu\"} 1\n",
-               (unsigned long long)s->o.block_size, (unsigned long long)s->o.blocks);
+               (unsigned long long)s->o.block_size,
+               (unsigned long long)(s->o.told_blocks ? s->o.told_blocks : s->o.blocks));
+    BUF_LIT(
+        &s->out,
+        "# HELP lmcache_mp_l1_usage_ratio How full the cache is.\n# TYPE lmcache_mp_l1_usage_ratio gauge\n"
+        "lmcache_mp_l1_usage_ratio ");
+    put_occupancy(s);
+    buf_add_char(&s->out, '\n');
     buf_printf(
         &s->out,
         "# HELP process_start_time_seconds Start of the engine.\n# TYPE process_start_time_seconds gauge\n"
@@ -118,7 +142,7 @@ void page_tokenize(struct sim *s, struct conn *c)
     struct json_doc d;
     if (!page_body(s, c, false, &d))
         return;
-    struct prompt p = {.d = &d, .a = &s->scratch, .t = &s->tokens};
+    struct prompt p = prompt_of(s, &d);
     tokens_clear(&s->tokens);
     const char *why = NULL;
     if (json_get(&d, 0, "messages") != JSON_NODE_NONE)
@@ -148,7 +172,7 @@ void page_count_tokens(struct sim *s, struct conn *c)
     struct json_doc d;
     if (!page_body(s, c, true, &d))
         return;
-    struct prompt p = {.d = &d, .a = &s->scratch, .t = &s->tokens};
+    struct prompt p = prompt_of(s, &d);
     tokens_clear(&s->tokens);
     const char *why = prompt_messages(&p);
     if (why) {
@@ -170,13 +194,46 @@ void page_faults(struct sim *s, struct conn *c)
         send_error(s, c, false, 400, NULL, why);
         return;
     }
-    send_whole(s, c, 200, SIM_JSON, SPAN("{\"ok\":true}"), NULL);
+    if (s->o.blocks != blocks_total(engine_blocks(s->engine))) {
+        engine_resize(s->engine, (uint32_t)s->o.blocks, net_now_us(&s->loop));
+        serve_refuse_unfit(s);
+    }
+    page_done(s, c);
 }
 
 void page_restart(struct sim *s, struct conn *c)
 {
     sim_restart(s);
-    send_whole(s, c, 200, SIM_JSON, SPAN("{\"ok\":true}"), NULL);
+    page_done(s, c);
+}
+
+void page_silent_restart(struct sim *s, struct conn *c)
+{
+    s->events_muted = true;
+    blocks_clear(engine_blocks(s->engine));
+    s->events_muted = false;
+    page_done(s, c);
+}
+
+void page_restart_events(struct sim *s, struct conn *c)
+{
+    cache_events_renumber(s);
+    page_done(s, c);
+}
+
+void page_lmcache(struct sim *s, struct conn *c)
+{
+    if (s->o.lmcache_stall)
+        return; /* the connection stays open */
+    buf_clear(&s->out);
+    if (s->o.lmcache_body) {
+        buf_add_str(&s->out, s->o.lmcache_body);
+    } else {
+        BUF_LIT(&s->out, "{\"occupancy\":");
+        put_occupancy(s);
+        BUF_LIT(&s->out, ",\"cache_available\":true}");
+    }
+    send_whole(s, c, (int)s->o.lmcache_status, SIM_JSON, buf_view(&s->out), NULL);
 }
 
 void page_reset_cache(struct sim *s, struct conn *c)
@@ -199,6 +256,25 @@ static void put_models(struct sim *s, struct json_out *o)
         json_out_member_u64(o, "completion_tokens", m->output_tokens);
         json_out_object_end(o);
     }
+    json_out_object_end(o);
+}
+
+static void put_events(struct sim *s, struct json_out *o)
+{
+    if (!s->publisher)
+        return;
+    const struct publisher_counts *n = publisher_counts(s->publisher);
+    json_out_name(o, "events");
+    json_out_object(o);
+    json_out_member_str(o, "endpoint", publisher_endpoint(s->publisher));
+    json_out_member_str(o, "replay_endpoint", publisher_replay_endpoint(s->publisher));
+    json_out_member_u64(o, "subscriptions", n->subscriptions);
+    json_out_member_u64(o, "batches", n->batches);
+    json_out_member_u64(o, "dropped", n->dropped);
+    json_out_member_u64(o, "malformed", n->malformed);
+    json_out_member_u64(o, "duplicated", n->duplicated);
+    json_out_member_u64(o, "replays", n->replays);
+    json_out_member_u64(o, "replayed", n->replayed);
     json_out_object_end(o);
 }
 
@@ -238,6 +314,7 @@ void page_stats(struct sim *s, struct conn *c)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         json_out_member_u64(&o, numbers[i].name, numbers[i].value);
     put_models(s, &o);
+    put_events(s, &o);
     json_out_object_end(&o);
     page_json(s, c);
 }

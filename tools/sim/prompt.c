@@ -4,9 +4,25 @@
  * text is ended before the next begins. So a conversation that goes on extends its token list, and a reply
  * that comes back as a turn is exactly the tokens that the engine made.
  */
+#include "base/hash.h"
 #include "sim.h"
 
+enum { TEMPLATE_MAX = 65536 };
+
 static const struct span USER = {"user", 4}, ASSISTANT = {"assistant", 9}, SYSTEM = {"system", 6};
+
+struct prompt prompt_of(struct sim *s, const struct json_doc *d)
+{
+    uint64_t n = s->o.template_tokens < TEMPLATE_MAX ? s->o.template_tokens : TEMPLATE_MAX;
+    return (struct prompt){.d = d, .a = &s->scratch, .t = &s->tokens, .template_n = n};
+}
+
+/* What every prompt of turns begins with: nothing, unless another template is wanted. */
+static void put_template(struct prompt *p)
+{
+    for (uint64_t i = 0; i < p->template_n; i++)
+        tokens_mark(p->t, TOKEN_FIRST_TEXT + (uint32_t)(hash_mix(p->template_n, i) % 100000));
+}
 
 void prompt_text(struct prompt *p, uint32_t node)
 {
@@ -20,8 +36,9 @@ static void put_json(struct prompt *p, uint32_t node)
     tokens_end(p->t);
 }
 
-static void put_tools(struct prompt *p)
+static void put_beginning(struct prompt *p)
 {
+    put_template(p);
     uint32_t tools = json_get(p->d, 0, "tools");
     if (!json_is(p->d, tools, JSON_ARRAY) || p->d->node[tools].count == 0)
         return;
@@ -122,13 +139,13 @@ static const char *put_messages(struct prompt *p)
 
 const char *prompt_chat(struct prompt *p)
 {
-    put_tools(p);
+    put_beginning(p);
     return put_messages(p);
 }
 
 const char *prompt_messages(struct prompt *p)
 {
-    put_tools(p);
+    put_beginning(p);
     uint32_t system = json_get(p->d, 0, "system");
     if (json_is(p->d, system, JSON_STRING) || json_is(p->d, system, JSON_ARRAY)) {
         bool tool = false;
@@ -202,7 +219,7 @@ static const char *put_item(struct prompt *p, uint32_t item)
 
 const char *prompt_responses(struct prompt *p)
 {
-    put_tools(p);
+    put_beginning(p);
     uint32_t instructions = json_get(p->d, 0, "instructions"), input = json_get(p->d, 0, "input");
     if (json_is(p->d, instructions, JSON_STRING)) {
         tokens_role(p->t, SYSTEM);

@@ -6,7 +6,7 @@
 
 static const char *read_messages(struct sim_request *r, const struct json_doc *d)
 {
-    struct prompt p = {.d = d, .a = &r->sim->scratch, .t = &r->sim->tokens};
+    struct prompt p = prompt_of(r->sim, d);
     if (json_get(d, 0, "max_tokens") == JSON_NODE_NONE)
         return "max_tokens: Field required";
     const char *why = reply_read_common(r, d, "max_tokens");

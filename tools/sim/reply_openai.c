@@ -6,7 +6,7 @@
 
 static const char *read_chat(struct sim_request *r, const struct json_doc *d)
 {
-    struct prompt p = {.d = d, .a = &r->sim->scratch, .t = &r->sim->tokens};
+    struct prompt p = prompt_of(r->sim, d);
     bool newer = json_get(d, 0, "max_completion_tokens") != JSON_NODE_NONE;
     const char *why = reply_read_common(r, d, newer ? "max_completion_tokens" : "max_tokens");
     if (!why)
@@ -19,7 +19,7 @@ static const char *read_chat(struct sim_request *r, const struct json_doc *d)
 /* Several prompts have a choice each (times n). */
 static const char *read_completions(struct sim_request *r, const struct json_doc *d)
 {
-    struct prompt p = {.d = d, .a = &r->sim->scratch, .t = &r->sim->tokens};
+    struct prompt p = prompt_of(r->sim, d);
     const char *why = reply_read_common(r, d, "max_tokens");
     if (!why)
         why = prompt_completions(&p);

@@ -7,7 +7,7 @@
 
 static const char *read_responses(struct sim_request *r, const struct json_doc *d)
 {
-    struct prompt p = {.d = d, .a = &r->sim->scratch, .t = &r->sim->tokens};
+    struct prompt p = prompt_of(r->sim, d);
     const char *why = reply_read_common(r, d, "max_output_tokens");
     if (!why)
         why = prompt_responses(&p);

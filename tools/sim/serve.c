@@ -236,11 +236,9 @@ static void on_progress(void *arg, struct engine_request *er, uint32_t new_token
         list_push(&s->dirty, &r->dirty);
 }
 
-/* The place of event publishers: .blocks, an observer of the cache (then er.tokens must be kept, see
- * prepare). */
 struct engine_events serve_engine_events(struct sim *s)
 {
-    return (struct engine_events){.progress = on_progress, .arg = s};
+    return (struct engine_events){.progress = on_progress, .arg = s, .blocks = cache_events_observer(s)};
 }
 
 static void submit(struct sim_request *r)
@@ -273,12 +271,41 @@ void serve_delayed(struct sim *s, uint64_t now_us)
     }
 }
 
-static bool is_served(const struct sim *s, struct span model)
+/* 1 .., 0 = is not among them. */
+static unsigned number_of(const struct sim_names *names, struct span name)
 {
-    for (unsigned i = 0; i < s->o.n_models; i++)
-        if (span_eq(span_str(s->o.models[i]), model))
-            return true;
-    return s->o.n_models == 0;
+    for (unsigned i = 0; i < names->n; i++)
+        if (span_eq(span_str(names->v[i]), name))
+            return i + 1;
+    return 0;
+}
+
+/* What parts this request's blocks from others with the same tokens, and their hashes. Names given with
+ * --model are aliases of one model, as vLLM's are. Without them each name is a model of its own, unless there
+ * are events: those have no word for that. */
+static void prepare_blocks(struct sim_request *r, const struct json_doc *d)
+{
+    struct sim *s = r->sim;
+    struct engine_request *er = &r->er;
+    uint32_t block = (uint32_t)s->o.block_size;
+    uint64_t salt = 0;
+    r->scope.lora_id = number_of(&s->o.loras, r->model);
+    r->scope.lora = r->scope.lora_id ? r->model : SPAN_NONE;
+    r->scope.salt = arena_dup(&r->arena, json_string(d, json_get(d, 0, "cache_salt"), &s->scratch));
+    if (r->scope.lora.n || (!s->o.models.n && !s->publisher))
+        salt = hash_bytes(r->model.p, r->model.n);
+    if (r->scope.salt.n)
+        salt = hash_bytes_seed(r->scope.salt.p, r->scope.salt.n, salt);
+    uint64_t *hashes = arena_alloc(&r->arena, (s->tokens.n / block + 1) * sizeof *hashes);
+    engine_hash_blocks(block, salt, s->tokens.v, s->tokens.n, hashes);
+    er->hashes = hashes;
+    er->block_ids = arena_alloc(&r->arena, engine_blocks_needed(s->engine, er) * sizeof *er->block_ids);
+    if (!s->publisher)
+        return; /* nobody wants to know the tokens */
+    uint32_t *ids = arena_alloc(&r->arena, (s->tokens.n + 1) * sizeof *ids);
+    if (s->tokens.n)
+        memcpy(ids, s->tokens.v, s->tokens.n * sizeof *ids);
+    er->tokens = ids;
 }
 
 /* Body to engine request. False: it was refused. */
@@ -301,7 +328,7 @@ static bool prepare(struct sim_request *r)
         refuse(r, 400, NULL, "model is required");
         return false;
     }
-    if (!is_served(s, r->model)) {
+    if (s->o.models.n && !number_of(&s->o.models, r->model) && !number_of(&s->o.loras, r->model)) {
         refuse(r, 404, "model_not_found", "the model does not exist");
         return false;
     }
@@ -321,18 +348,8 @@ static bool prepare(struct sim_request *r)
         refuse(r, 400, NULL, why);
         return false;
     }
-    if (er->no_cache)
-        return true;
-    /* er->tokens stays NULL: the list is scratch, and nobody observes the blocks. */
-    uint64_t salt = hash_bytes(r->model.p, r->model.n);
-    struct span own = json_string(&d, json_get(&d, 0, "cache_salt"), &s->scratch);
-    if (own.n)
-        salt = hash_bytes_seed(own.p, own.n, salt);
-    uint32_t block = (uint32_t)s->o.block_size;
-    uint64_t *hashes = arena_alloc(&r->arena, (s->tokens.n / block + 1) * sizeof *hashes);
-    engine_hash_blocks(block, salt, s->tokens.v, s->tokens.n, hashes);
-    er->hashes = hashes;
-    er->block_ids = arena_alloc(&r->arena, engine_blocks_needed(s->engine, er) * sizeof *er->block_ids);
+    if (!er->no_cache)
+        prepare_blocks(r, &d);
     return true;
 }
 
@@ -367,6 +384,19 @@ void serve_request(struct sim *s, struct conn *c, const struct sim_api *api)
         delay(r, w.delay_ms);
     else
         submit(r);
+}
+
+void serve_refuse_unfit(struct sim *s)
+{
+    for (struct list *at = s->live.next, *next; at != &s->live; at = next) {
+        struct sim_request *r = LIST_ITEM(at, struct sim_request, live);
+        next = at->next;
+        bool is_waiting = r->er.state == ENGINE_WAITING || !list_empty(&r->delayed);
+        if (!is_waiting || engine_blocks_needed(s->engine, &r->er) <= s->o.blocks)
+            continue;
+        engine_abort(s->engine, &r->er, net_now_us(&s->loop));
+        refuse(r, 400, NULL, "the request does not fit into the cache");
+    }
 }
 
 void serve_gone(struct sim *s, struct sim_request *r)

@@ -31,6 +31,9 @@ static const struct route routes[] = {
     {{"GET", 3}, {"/sim/requests", 13}, .page = page_requests, .is_open = true},
     {{"POST", 4}, {"/sim/faults", 11}, .page = page_faults, .is_open = true},
     {{"POST", 4}, {"/sim/restart", 12}, .page = page_restart, .is_open = true},
+    {{"POST", 4}, {"/sim/silent-restart", 19}, .page = page_silent_restart, .is_open = true},
+    {{"POST", 4}, {"/sim/restart-events", 19}, .page = page_restart_events, .is_open = true},
+    {{"GET", 3}, {"/lmcache", 8}, .page = page_lmcache, .is_open = true},
 };
 
 bool sim_is_starting(struct sim *s)
@@ -71,6 +74,7 @@ static void settle(struct sim *s)
     if (s->flushing) /* inside the flush of an outer call, which settles */
         return;
     serve_flush(s);
+    cache_events_flush(s);
     trim(&s->out);
     trim(&s->piece);
     arm(s);
@@ -182,8 +186,11 @@ static void forget_requests(struct sim *s)
 
 void sim_restart(struct sim *s)
 {
+    s->events_muted = true;
     serve_drop_all(s);
     engine_restart(s->engine);
+    s->events_muted = false;
+    cache_events_restart(s);
     forget_models(s);
     forget_requests(s);
     s->counts = (struct sim_counts){0};
@@ -252,6 +259,8 @@ int sim_open(struct sim *s, char *ret_error)
         snprintf(ret_error, 256, "cannot make an event loop");
         return -1;
     }
+    if (cache_events_open(s, ret_error) < 0)
+        return -1;
     open_state(s);
     const struct server_options so = {.host = host,
                                       .port = port,
@@ -282,6 +291,7 @@ void sim_close(struct sim *s)
     uv_close((uv_handle_t *)&s->on_term, NULL);
     uv_close((uv_handle_t *)&s->on_int, NULL);
     arena_reset(&s->scratch);
+    cache_events_close(s);
     net_loop_fini(&s->loop);
     forget_models(s);
     forget_requests(s);

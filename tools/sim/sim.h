@@ -12,6 +12,7 @@
 #define ROLTER_SIM_SIM_H
 
 #include "engine.h"
+#include "event_batch.h"
 #include "json/write.h"
 #include "net/server.h"
 #include "options.h"
@@ -66,6 +67,7 @@ struct sim_request {
     uint32_t tool_head;               /* tokens of the call before its arguments */
     struct span ready_body;           /* embeddings, rerank */
     struct span prefix;               /* beginning of each event, JSON */
+    struct event_scope scope;         /* of its blocks */
 
     /* How far it is. */
     uint32_t ready, sent; /* tokens */
@@ -88,6 +90,9 @@ struct sim {
     struct sim_options o;
     struct server *server;
     struct engine *engine;
+    struct publisher *publisher; /* NULL: no events */
+    struct event_batch batch;    /* of this turn */
+    bool events_muted;
     uv_timer_t timer;
     uv_signal_t on_term, on_int;
     struct list live, dirty, delayed; /* delayed: sorted by submit_us */
@@ -122,6 +127,21 @@ void serve_drop_all(struct sim *s);
 void serve_delayed(struct sim *s, uint64_t now_us);
 struct engine_events serve_engine_events(struct sim *s);
 
+/* Turns away those that no longer fit into the cache and have not begun. */
+void serve_refuse_unfit(struct sim *s);
+
+/* cache_events.c: KV events. */
+int cache_events_open(struct sim *s, char *ret_error);
+void cache_events_close(struct sim *s);
+/* Without a publisher: one that observes nothing. */
+struct blocks_observer cache_events_observer(struct sim *s);
+/* Publishes what the turn has brought. */
+void cache_events_flush(struct sim *s);
+/* The publisher of a new process; what was not published yet is lost. */
+void cache_events_restart(struct sim *s);
+/* Numbers begin anew, and nothing else. */
+void cache_events_renumber(struct sim *s);
+
 /* pages.c: everything that is answered at once. */
 void page_health(struct sim *s, struct conn *c);
 void page_models(struct sim *s, struct conn *c);
@@ -130,6 +150,9 @@ void page_tokenize(struct sim *s, struct conn *c);
 void page_count_tokens(struct sim *s, struct conn *c);
 void page_faults(struct sim *s, struct conn *c);
 void page_restart(struct sim *s, struct conn *c);
+void page_silent_restart(struct sim *s, struct conn *c);
+void page_restart_events(struct sim *s, struct conn *c);
+void page_lmcache(struct sim *s, struct conn *c);
 void page_reset_cache(struct sim *s, struct conn *c);
 void page_stats(struct sim *s, struct conn *c);
 void page_requests(struct sim *s, struct conn *c);
@@ -152,8 +175,11 @@ struct prompt {
     const struct json_doc *d;
     struct arena *a; /* for what lives as long as the body */
     struct tokens *t;
-    bool wants_tool; /* the last turn is the user's and says "use the tool" */
+    uint64_t template_n; /* tokens that the chat template puts first */
+    bool wants_tool;     /* the last turn is the user's and says "use the tool" */
 };
+/* For bodies that the sim gets. */
+struct prompt prompt_of(struct sim *s, const struct json_doc *d);
 /* Each: NULL, or why the body is bad. */
 const char *prompt_chat(struct prompt *p);
 const char *prompt_completions(struct prompt *p);

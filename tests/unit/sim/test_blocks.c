@@ -129,7 +129,8 @@ static void step(struct blocks *b, struct twin *t, struct rng *r, struct held *h
             assert_int_equal(h->filled = h->lease.shared, shared);
     } else if (h->filled < h->n && rng_below(r, 4)) {
         uint32_t k = h->filled++;
-        blocks_fill(b, &h->lease, k, &(struct block_content){h->hashes[k], k ? h->hashes[k - 1] : 0, NULL});
+        blocks_fill(b, &h->lease, k,
+                    &(struct block_content){.hash = h->hashes[k], .parent = k ? h->hashes[k - 1] : 0});
         if (!t->block[h->twin_ids[k]].hash && twin_find(t, h->hashes[k]) < 0)
             t->block[h->twin_ids[k]].hash = h->hashes[k];
     } else {
@@ -172,7 +173,7 @@ static void fill_all(struct blocks *b, struct block_lease *l, const uint64_t *ha
 {
     assert_true(blocks_take(b, l, hashes, n, n));
     for (uint32_t i = l->shared; i < n; i++)
-        blocks_fill(b, l, i, &(struct block_content){hashes[i], i ? hashes[i - 1] : 0, NULL});
+        blocks_fill(b, l, i, &(struct block_content){.hash = hashes[i], .parent = i ? hashes[i - 1] : 0});
 }
 
 static void evicts_tails_of_the_least_recent_first(void **state)
@@ -222,12 +223,78 @@ static void pinned_blocks_stay_and_a_take_that_fails_changes_nothing(void **stat
     blocks_free(b);
 }
 
+static void a_smaller_cache_evicts_and_a_larger_one_has_room(void **state)
+{
+    struct seen seen = {.n = 0};
+    struct blocks *b = blocks_new(8, &(struct blocks_observer){on_stored, on_removed, on_cleared, &seen});
+    const uint64_t one[] = {11, 12, 13}, two[] = {21, 22, 23};
+    uint32_t ids[20], more[20];
+    struct block_lease l = {.ids = ids}, m = {.ids = more};
+    fill_all(b, &l, one, 3);
+    blocks_release(b, &l);
+    fill_all(b, &l, two, 3);
+    blocks_resize(b, 4); /* two empty ones and two of the three that nobody holds */
+    blocks_verify(b);
+    assert_int_equal(blocks_total(b), 4);
+    assert_int_equal(blocks_match(b, one, 3), 1);
+    assert_int_equal(seen.n, 4);
+    blocks_resize(b, 2); /* one is gone; what is held goes when it is released */
+    blocks_verify(b);
+    assert_int_equal(blocks_match(b, two, 3), 3);
+    assert_false(blocks_take(b, &m, NULL, 0, 1));
+    blocks_release(b, &l);
+    blocks_verify(b);
+    assert_int_equal(blocks_match(b, two, 3), 2);
+    assert_int_equal(seen.n, 2);
+    blocks_resize(b, 20);
+    blocks_verify(b);
+    assert_int_equal(blocks_match(b, two, 3), 2);
+    assert_true(blocks_take(b, &m, two, 2, 20));
+    assert_int_equal(m.shared, 2);
+    assert_int_equal(blocks_pinned(b), 20);
+    blocks_release(b, &m);
+    blocks_verify(b);
+    blocks_free(b);
+}
+
+static void any_sequence_of_sizes_keeps_it_whole(void **state)
+{
+    struct rng r;
+    rng_seed(&r, 5);
+    struct seen seen = {.n = 0};
+    struct blocks *b = blocks_new(10, &(struct blocks_observer){on_stored, on_removed, on_cleared, &seen});
+    struct held held[LEASES] = {0};
+    for (int i = 0; i < 20000; i++) {
+        struct held *h = &held[rng_below(&r, LEASES)];
+        if (rng_below(&r, 20) == 0)
+            blocks_resize(b, 1 + (uint32_t)rng_below(&r, 40));
+        if (!h->used) {
+            h->n = make_hashes(&r, h->hashes);
+            h->lease = (struct block_lease){.ids = h->ids};
+            h->used = blocks_take(b, &h->lease, h->hashes, h->n, h->n);
+            h->filled = h->lease.shared;
+        } else if (h->filled < h->n) {
+            uint32_t k = h->filled++;
+            blocks_fill(b, &h->lease, k,
+                        &(struct block_content){.hash = h->hashes[k], .parent = k ? h->hashes[k - 1] : 0});
+        } else {
+            blocks_release(b, &h->lease);
+            h->used = false;
+        }
+        blocks_verify(b);
+        assert_int_equal(seen.n, blocks_resident(b));
+    }
+    blocks_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_naive_twin),
         cmocka_unit_test(evicts_tails_of_the_least_recent_first),
         cmocka_unit_test(pinned_blocks_stay_and_a_take_that_fails_changes_nothing),
+        cmocka_unit_test(a_smaller_cache_evicts_and_a_larger_one_has_room),
+        cmocka_unit_test(any_sequence_of_sizes_keeps_it_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
