@@ -59,11 +59,26 @@ static bool is_of_another_page(const struct http_head *h)
            !span_eq_nocase(span_of(origin.p + scheme.n, origin.n - scheme.n), http_field_get(h, HTTP_F_HOST));
 }
 
+/* A page elsewhere may let its own name point to this machine; the browser then says that name. */
+static bool names_this_machine(struct span host)
+{
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct span name = span_str(names[i]);
+        if (host.n >= name.n && span_eq_nocase(span_of(host.p, name.n), name) &&
+            (host.n == name.n || host.p[name.n] == ':'))
+            return true;
+    }
+    return false;
+}
+
 static bool may(struct admin *a, struct conn *c)
 {
+    const struct http_head *head = conn_head(c);
     if (!a->token)
-        return conn_is_loopback(c) && !is_of_another_page(conn_head(c));
-    struct span given = http_field_get(conn_head(c), HTTP_F_AUTHORIZATION);
+        return conn_is_loopback(c) && names_this_machine(http_field_get(head, HTTP_F_HOST)) &&
+               !is_of_another_page(head);
+    struct span given = http_field_get(head, HTTP_F_AUTHORIZATION);
     if (given.n < 7 || !span_eq_nocase(span_of(given.p, 7), SPAN("bearer ")))
         return false;
     return span_eq_const_time(span_trim(span_of(given.p + 7, given.n - 7)), span_str(a->token));

@@ -35,6 +35,7 @@ struct provider {
     atomic_uint health_down, health_up; /* thresholds */
     atomic_uint engine_fresh_ms;
     atomic_uint n_keys;
+    uint64_t api_base; /* hash; 0 = none. Under `lock`. */
 
     /* Set by the signals thread, read at every pick. */
     atomic_bool unhealthy;

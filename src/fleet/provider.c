@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "fleet/internal.h"
 
@@ -51,6 +52,30 @@ const char *provider_name(const struct provider *p)
     return p->name;
 }
 
+/* The lock is held. */
+static void raise_generation(struct provider *p)
+{
+    atomic_store_explicit(&p->generation, next_generation(), memory_order_release);
+}
+
+/* The lock is held. */
+static bool is_another_engine(struct provider *p, const char *api_base)
+{
+    uint64_t before = p->api_base;
+    p->api_base = api_base ? hash_bytes(api_base, strlen(api_base)) | 1 : 0;
+    return before != 0 && p->api_base != before;
+}
+
+/* The lock is held. */
+static void forget_engine(struct provider *p)
+{
+    atomic_store(&p->unhealthy, false);
+    p->probe_failures = p->probe_successes = 0;
+    p->start_time_secs = 0;
+    atomic_store(&p->engine_at_ms, 0);
+    raise_generation(p);
+}
+
 void provider_configure(struct provider *p, const struct provider_settings *s)
 {
     MAGIC_CHECK(p, PROVIDER_MAGIC);
@@ -60,6 +85,8 @@ void provider_configure(struct provider *p, const struct provider_settings *s)
     atomic_store(&p->health_down, s->health_failures_down);
     atomic_store(&p->health_up, s->health_successes_up ? s->health_successes_up : 1);
     atomic_store(&p->engine_fresh_ms, s->engine_fresh_ms);
+    if (is_another_engine(p, s->api_base))
+        forget_engine(p);
     if (s->health_failures_down == 0) {
         /* Nobody probes any more, so nobody would ever bring it back. */
         atomic_store(&p->unhealthy, false);
@@ -117,12 +144,6 @@ bool provider_is_healthy(const struct provider *p)
 unsigned provider_generation(const struct provider *p)
 {
     return atomic_load_explicit(&p->generation, memory_order_acquire);
-}
-
-/* The lock is held. */
-static void raise_generation(struct provider *p)
-{
-    atomic_store_explicit(&p->generation, next_generation(), memory_order_release);
 }
 
 bool provider_report_probe(struct provider *p, bool ok)

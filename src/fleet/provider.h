@@ -20,6 +20,8 @@
 struct provider;
 
 struct provider_settings {
+    const char
+        *api_base; /* another one is another engine: its health and metrics are not known yet; may be NULL */
     unsigned queue_workers; /* requests sent and waiting for the reply's head at a time; 0 = no limit */
     unsigned queue_capacity;
     unsigned health_failures_down; /* consecutive failed probes until unhealthy; 0 = not probed, healthy */

@@ -52,6 +52,7 @@ static void configure(struct plan *p, struct plan_provider *pp, const unsigned *
 {
     const struct settings *s = p->settings;
     struct provider_settings ps = {
+        .api_base = pp->settings->api_base,
         .queue_workers = s->queue.enabled ? s->queue.workers : 0,
         .queue_capacity = s->queue.capacity,
         .health_failures_down = s->health.consecutive_failure_threshold,

@@ -67,9 +67,11 @@ static bool sink_open(struct sink *s, const struct logging_settings *l, char *re
     if (l->file && strcmp(l->file, "-") == 0) {
         s->fd = STDOUT_FILENO;
     } else if (l->file) {
-        s->fd = open(l->file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        /* A named pipe without a reader is refused, not waited for. */
+        s->fd = open(l->file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
         if (s->fd < 0) {
-            snprintf(ret_error, 256, "cannot open %s: %s", l->file, strerror(errno));
+            snprintf(ret_error, 256, "cannot open %s: %s", l->file,
+                     errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
             return false;
         }
         s->close_fd = true;
@@ -156,6 +158,20 @@ static void drop_held(struct row_writer *w)
     buf_clear(&w->held);
 }
 
+/* The disk took only a part: what it has of the last line goes, so that the next row does not go on behind
+ * it. <begin>: size of the file before the text. */
+static void cut_torn_line(struct row_writer *w, off_t begin)
+{
+    struct stat now;
+    size_t taken = fstat(w->sink.fd, &now) == 0 && now.st_size > begin ? (size_t)(now.st_size - begin) : 0;
+    if (taken > w->text.n) /* somebody else writes to it, too */
+        return;
+    while (taken > 0 && w->text.p[taken - 1] != '\n')
+        taken--;
+    if (ftruncate(w->sink.fd, begin + (off_t)taken) < 0)
+        log_warn("logging: cannot cut a torn line: %s", strerror(errno));
+}
+
 static void write_file(struct row_writer *w, size_t lines)
 {
     struct span text = buf_view(&w->text);
@@ -166,7 +182,14 @@ static void write_file(struct row_writer *w, size_t lines)
             metric_add(metric_plain(M_LOGS_DROPPED), lines);
         return;
     }
-    metric_add(metric_plain(write_all(w, &text) > 0 ? M_LOGS_WRITTEN : M_LOGS_DROPPED), lines);
+    struct stat before;
+    bool known = fstat(w->sink.fd, &before) == 0;
+    bool whole = write_all(w, &text) > 0;
+    size_t left = whole ? 0 : count_lines(text);
+    if (!whole && known)
+        cut_torn_line(w, before.st_size);
+    metric_add(metric_plain(M_LOGS_WRITTEN), lines - left);
+    metric_add(metric_plain(M_LOGS_DROPPED), left);
 }
 
 static void state_changed(struct row_writer *w, bool down, const char *detail)

@@ -89,7 +89,7 @@ enum step step_admit(struct request *r)
     enum endpoint e = endpoint_by_path(r->plan, h->path);
     r->dialect = e == ENDPOINT_NONE ? dialect_by_path(h->path, &r->dialect_id) : NULL;
     if (e != ENDPOINT_NONE && e != ENDPOINT_MODELS)
-        return is_get ? endpoint_answer(r, e) : refuse_method(r, "GET");
+        return is_get ? endpoint_answer(r, e) : refuse_method(r, "GET, HEAD");
     metric_add(metric_plain(M_REQUESTS), 1);
     r->counted = true;
     atomic_fetch_add_explicit(&r->worker->in_flight, 1, memory_order_relaxed);
@@ -98,7 +98,7 @@ enum step step_admit(struct request *r)
     if (e == ENDPOINT_NONE && (!r->dialect || !span_eq(h->path, span_str(r->dialect->path))))
         return request_refuse(r, 404, "not_found", NULL, "There is nothing at this path.");
     if (e == ENDPOINT_MODELS ? !is_get : !is_post)
-        return refuse_method(r, e == ENDPOINT_MODELS ? "GET" : "POST");
+        return refuse_method(r, e == ENDPOINT_MODELS ? "GET, HEAD" : "POST");
     if (r->worker->draining)
         return request_refuse(r, 503, "draining", NULL, "The gateway is shutting down.");
     if (!authenticate(r, h))

@@ -52,6 +52,8 @@ static bool goes_up(const struct request *r, const struct http_head *h, const st
     default:
         break;
     }
+    if (http_field_is_hop_by_hop(h, f)) /* also those that the client's Connection names */
+        return false;
     char c = f->name.p[0];
     if ((c == 'a' || c == 'A') && starts_nocase(f->name, SPAN("anthropic-")))
         return true;
@@ -60,7 +62,7 @@ static bool goes_up(const struct request *r, const struct http_head *h, const st
     if (is_trace_field(f->name))
         return true;
     return is_in(&r->plan->forwarded, f->name) && !span_eq_nocase(f->name, r->plan->id_header) &&
-           !starts_nocase(f->name, SPAN("x-rolter-")) && !http_field_is_hop_by_hop(h, f);
+           !starts_nocase(f->name, SPAN("x-rolter-"));
 }
 
 static void add_path(struct request *r, struct buf *b, const struct http_head *h)

@@ -284,7 +284,8 @@ static enum http_reject parse_status_line(struct http_head *h, const char *p, co
     if (why != HTTP_OK_SO_FAR)
         return why;
     uint64_t status;
-    if (p[8] != ' ' || !span_to_u64(span_of(p + 9, 3), &status) || status < 100 || (n > 12 && p[12] != ' '))
+    if (p[8] != ' ' || !span_to_u64(span_of(p + 9, 3), &status) || status < 100 || status > 599 ||
+        (n > 12 && p[12] != ' '))
         return HTTP_REJECT_STATUS_LINE;
     h->status = (int)status;
     h->reason = n > 13 ? span_of(p + 13, n - 13) : SPAN_NONE;

@@ -67,6 +67,7 @@ int net_loop_init(struct net_loop *l, unsigned index)
         return err;
     }
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a full disk */
     uv_unref((uv_handle_t *)&l->wake);
     l->wake.data = l;
     l->uv.data = l;

@@ -34,7 +34,8 @@ struct net_loop {
     void *user;            /* the worker object that runs on this loop */
 };
 
-/* Initialises in place. SIGPIPE is ignored from here on in the whole process: broken sockets are error codes.
+/* Initialises in place. SIGPIPE and SIGXFSZ are ignored from here on in the whole process: broken sockets and
+ * files past their limit are error codes.
  * Errors: a negative libuv code. */
 int net_loop_init(struct net_loop *l, unsigned index);
 /* Runs until net_loop_stop or nothing is left to do; waiting for posts alone does not count as something to

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -191,14 +192,35 @@ bool origin_parse(struct span url, struct net_origin *ret, const char **ret_why)
     return true;
 }
 
-void origin_seal(struct net_origin *o)
+/* A bundle that was renewed is another one: connections and contexts made with the old roots end. */
+static void add_bundle(struct buf *b, const char *path)
+{
+    struct stat st = {0};
+    if (stat(path, &st) < 0)
+        st = (struct stat){0};
+    buf_printf(b, "|ca=%s@%lld.%09ld,%llu,%lld", path, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+               (unsigned long long)st.st_ino, (long long)st.st_size);
+}
+
+static char *roots_of(const struct net_origin *o)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
-    buf_printf(&b, "%s|%s|%u|%d", o->tls ? "https" : "http", o->host, (unsigned)o->port,
-               o->tls && !o->verify);
+    buf_printf(&b, "%d", o->tls && !o->verify);
     for (size_t i = 0; o->tls && i < o->n_ca_bundles; i++)
-        buf_printf(&b, "|ca=%s", o->ca_bundles[i]);
+        add_bundle(&b, o->ca_bundles[i]);
+    char *roots = mem_spandup(buf_view(&b));
+    buf_fini(&b);
+    return roots;
+}
+
+void origin_seal(struct net_origin *o)
+{
+    struct buf b;
+    free(o->roots);
+    o->roots = roots_of(o);
+    buf_init(&b, SIZE_MAX / 2);
+    buf_printf(&b, "%s|%s|%u|%s", o->tls ? "https" : "http", o->host, (unsigned)o->port, o->roots);
     /* A kept connection must not carry requests of an origin whose rules would have refused its address. */
     const struct net_egress *e = o->egress;
     if (e) {
@@ -217,4 +239,5 @@ void origin_fini(struct net_origin *o)
     MEM_FREE(o->base_path);
     MEM_FREE(o->host_header);
     MEM_FREE(o->key);
+    MEM_FREE(o->roots);
 }

@@ -24,6 +24,7 @@ struct net_origin {
     char *base_path;   /* without a trailing slash; may be empty */
     char *host_header; /* "host" or "host:port" as the Host field says it */
     char *key;         /* what makes two origins share connections: scheme, host, port, roots, verify */
+    char *roots; /* what makes two origins share a TLS context: verify, bundles and their state on disk */
     const char *const *ca_bundles; /* borrowed from the configuration */
     size_t n_ca_bundles;
     const struct net_egress *egress; /* may be NULL */
@@ -32,7 +33,8 @@ struct net_origin {
 /* Parses http(s)://host[:port][/path]. False with a reason (static text) for anything else: user info, a
  * query, a fragment, no host, a port out of range. Owner: caller, origin_fini. */
 bool origin_parse(struct span url, struct net_origin *ret, const char **ret_why);
-/* Computes <key> again after ca_bundles, verify or egress were set. */
+/* Computes <key> and <roots> again after ca_bundles, verify or egress were set. Looks at the bundles on disk:
+ * one that was renewed counts from the next configuration on. */
 void origin_seal(struct net_origin *o);
 void origin_fini(struct net_origin *o);
 

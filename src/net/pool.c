@@ -84,28 +84,18 @@ struct tls_context *pool_tls(struct pool_group *g, const struct net_origin *o, c
 {
     if (g->tls)
         return g->tls;
-    struct buf b;
-    buf_init(&b, SIZE_MAX / 2);
-    buf_printf(&b, "%d", o->verify);
-    for (size_t i = 0; i < o->n_ca_bundles; i++)
-        buf_printf(&b, "|%s", o->ca_bundles[i]);
-    char *key = mem_spandup(buf_view(&b));
-    buf_fini(&b);
     LIST_EACH(node, &g->pool->roots)
     {
         struct pool_roots *r = LIST_ITEM(node, struct pool_roots, node);
-        if (strcmp(r->key, key))
+        if (strcmp(r->key, o->roots))
             continue;
-        free(key);
         return g->tls = r->tls;
     }
     struct tls_context *tls = tls_client_new(o->ca_bundles, o->n_ca_bundles, o->verify, ret_error);
-    if (!tls) {
-        free(key);
+    if (!tls)
         return NULL;
-    }
     struct pool_roots *r = MEM_NEW(struct pool_roots);
-    r->key = key;
+    r->key = mem_strdup(o->roots);
     r->tls = tls;
     list_push(&g->pool->roots, &r->node);
     return g->tls = tls;

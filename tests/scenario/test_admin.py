@@ -26,6 +26,8 @@ def test_status_counts_what_was_served(new_gateway, upstream):
     admin = admin_of(gateway)
     for _ in range(3):
         assert gateway.post("/v1/chat/completions", chat("x")).status == 200
+    # A request ends a moment after its reply.
+    wait_until(lambda: request("GET", admin + "/status").json()["requests_in_flight"] == 0)
     reply = request("GET", admin + "/status")
     assert reply.status == 200 and reply.headers["content-type"] == "application/json"
     status = reply.json()
@@ -88,4 +90,9 @@ def test_pages_of_others_may_not_ask(new_gateway, upstream):
         headers = {"origin": origin, "content-type": "text/plain"}
         assert request("POST", admin + "/drain", b"", headers=headers).status == 403
     assert request("GET", admin + "/status", headers={"origin": admin}).status == 200
+    # A name of theirs that points to this machine.
+    for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"):
+        assert request("GET", admin + "/status", headers={"host": host}).status == 403, host
+    for host in ("localhost", "LOCALHOST:4001", "127.0.0.1:1", "[::1]:4001"):
+        assert request("GET", admin + "/status", headers={"host": host}).status == 200, host
     assert gateway.get("/readyz").status == 200

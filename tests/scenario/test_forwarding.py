@@ -157,7 +157,7 @@ NOT_UP = [("Authorization", "Bearer client-secret"), ("X-Api-Key", "client-secre
           ("Cookie", "a=b"), ("X-Rolter-Anything", "1"), ("x-rolter-vllm-token-ids", "1,2"), ("Keep-Alive", "timeout=5"),
           ("Proxy-Authorization", "Basic eA=="), ("TE", "trailers"), ("Upgrade", "h2c"), ("X-Custom", "1"),
           ("X-Session-Id", "s"), ("Origin", "http://evil"), ("Accept-Encoding", "gzip"), ("Forwarded", "for=1"),
-          ("X-Listed", "hop")]
+          ("X-Listed", "hop"), ("anthropic-hop", "1")]
 
 
 def test_request_headers(new_upstream, new_gateway):
@@ -165,7 +165,7 @@ def test_request_headers(new_upstream, new_gateway):
     gateway = new_gateway(one(upstream, more='[client]\nforwarded_headers = ["x-FORWARDED-mine", "x-listed", '
                                              '"x-rolter-anything", "X-Rolter-Vllm-Token-Ids"]\n'
                                              'injected_headers = { "X-Team" = "blue", "x-region" = "eu", x-odd = "a \\"b\\" \\\\ ü" }\n'))
-    headers = dict(UP + NOT_UP + [("Connection", "keep-alive, X-Listed")])
+    headers = dict(UP + NOT_UP + [("Connection", "keep-alive, X-Listed, anthropic-hop")])
     assert gateway.post(CHAT, chat("x"), headers).status == 200
     got = upstream.calls[0].headers
     for name, value in UP:

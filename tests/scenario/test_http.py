@@ -5,6 +5,8 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
+import signal
 import socket
 import ssl
 import stat
@@ -115,8 +117,8 @@ def test_rejects_are_counted(shared):
 
 @pytest.mark.parametrize("method, path, status, allow", [
     ("GET", "/nowhere", 404, None), ("GET", "/v1/nowhere", 404, None), ("POST", "/v1/chat/completions/", 404, None),
-    ("GET", CHAT, 405, "POST"), ("DELETE", CHAT, 405, "POST"), ("POST", "/v1/models", 405, "GET"),
-    ("POST", "/healthz", 405, "GET"), ("POST", "/metrics", 405, "GET"), ("OPTIONS", CHAT, 405, "POST")])
+    ("GET", CHAT, 405, "POST"), ("DELETE", CHAT, 405, "POST"), ("POST", "/v1/models", 405, "GET, HEAD"),
+    ("POST", "/healthz", 405, "GET, HEAD"), ("POST", "/metrics", 405, "GET, HEAD"), ("OPTIONS", CHAT, 405, "POST")])
 def test_paths_and_methods(shared, method, path, status, allow):
     reply = shared.request(method, path, b"{}" if method == "POST" else None)
     assert reply.status == status and reply.headers.get("allow") == allow
@@ -470,6 +472,23 @@ def test_tls_upstream(new_upstream, new_gateway, authority, certificate):
         for _ in range(3):
             assert gateway.post(CHAT, chat("x" * 50000)).status == 200
     gateway = new_gateway(tls_fleet(upstream, own=f'ca_bundles = ["{authority.path}"]'))
+    assert gateway.post(CHAT, chat("x")).status == 200
+
+
+def test_a_renewed_ca_bundle_counts_from_the_reload_on(new_upstream, new_gateway, authority, certificate, tmp_path):
+    upstream = new_upstream(context=server_context(*certificate))
+    (tmp_path / "other").mkdir()
+    bundle = tmp_path / "bundle.pem"
+    other = Authority(tmp_path / "other", "other")
+    shutil.copy(other.path, bundle)
+    gateway = new_gateway(tls_fleet(upstream, bundle), rows=True)
+    refused = gateway.post(CHAT, chat("x"))
+    assert refused.status == 502 and gateway.row_of(refused)["error"] == "tls"
+    renewed = tmp_path / "renewed.pem"
+    shutil.copy(authority.path, renewed)
+    renewed.rename(bundle)
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_version(2)
     assert gateway.post(CHAT, chat("x")).status == 200
 
 

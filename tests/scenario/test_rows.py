@@ -3,7 +3,9 @@
 
 import collections
 import json
+import os
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -184,6 +186,34 @@ def test_file_is_opened_anew(new_upstream, new_gateway, tmp_path):
     gateway.post(CHAT, chat("x"), {"x-request-id": "after"})
     wait_until(lambda: path.exists() and "after" in path.read_text())
     assert "after" not in old.read_text() and "before" not in path.read_text()
+
+
+def test_a_pipe_without_a_reader_is_refused(new_upstream, new_gateway, tmp_path):
+    pipe = tmp_path / "rows"
+    os.mkfifo(pipe)
+    text = fleet([new_upstream()])
+    gateway = new_gateway(text)
+    gateway.reload(text + f'[logging]\nfile = "{pipe}"\n')
+    gateway.wait_stderr("nobody reads this pipe")
+    assert gateway.post(CHAT, chat("x")).status == 200
+
+
+def test_a_full_disk_leaves_no_torn_line(new_upstream, new_gateway, tmp_path):
+    """The limit on the size of files does what a full disk does: the last write is taken in part."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"from":"before"}\n')
+    gateway = new_gateway(fleet([new_upstream()]) + f'[logging]\nfile = "{path}"\n')
+    gateway.post(CHAT, chat("x"), {"x-request-id": "first"})
+    wait_until(lambda: "first" in path.read_text())
+    size = path.stat().st_size
+    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (size + 100, resource.RLIM_INFINITY))
+    gateway.post(CHAT, chat("x"), {"x-request-id": "torn"})
+    wait_until(lambda: gateway.metrics()["rolter_logs_dropped_total"] == 1)
+    assert path.stat().st_size == size
+    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    gateway.post(CHAT, chat("x"), {"x-request-id": "later"})
+    wait_until(lambda: "later" in path.read_text())
+    assert [json.loads(line).get("request_id") for line in path.read_text().splitlines()] == [None, "first", "later"]
 
 
 def test_rows_on_stdout_are_clean(new_upstream, new_gateway):
