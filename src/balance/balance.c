@@ -20,6 +20,7 @@ static const struct strategy *const strategies[STRATEGY_COUNT] = {
     [STRATEGY_FASTEST] = &strategy_fastest,
     [STRATEGY_PREDICTED_LATENCY] = &strategy_predicted_latency,
     [STRATEGY_PRECISE_CACHE_AWARE] = &strategy_precise,
+    [STRATEGY_LMCACHE_AWARE] = &strategy_lmcache,
 };
 
 const char *strategy_name(enum strategy_id id)

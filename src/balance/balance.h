@@ -33,6 +33,7 @@ enum strategy_id {
     STRATEGY_FASTEST,
     STRATEGY_PREDICTED_LATENCY,
     STRATEGY_PRECISE_CACHE_AWARE,
+    STRATEGY_LMCACHE_AWARE,
     STRATEGY_COUNT
 };
 
@@ -164,6 +165,10 @@ struct pick_why {
     unsigned load, least;         /* of the target; the least among the candidates */
     enum pick_guard guard;        /* whether the load allowed the target with the best match */
     float score, runner_up_score; /* weighted sums of the strategy's scorers */
+    bool asks_lmcache;            /* the strategy reads occupancies, */
+    bool lmcache_decides;         /* some candidate's is known, */
+    bool has_lmcache;             /* the target's is */
+    float lmcache;                /* its score: 1 empty, 0 full or unavailable */
     int runner_up;                /* who would have been next; after a guard's veto, who was refused; -1 */
 };
 

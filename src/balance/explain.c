@@ -37,6 +37,12 @@ void balance_explain(const struct balancer *b, const struct pick *p, struct buf 
     }
     if (y->guard != GUARD_NOT_ASKED)
         word(out, begin, y->guard == GUARD_OK ? "guard=ok" : "guard=overloaded");
+    if (y->has_lmcache) {
+        word(out, begin, "lmcache=");
+        decimal(out, (double)y->lmcache, 100);
+    } else if (y->asks_lmcache) {
+        word(out, begin, "lmcache=unknown");
+    }
     if (y->has_score) {
         word(out, begin, "score=");
         decimal(out, (double)y->score, 1000);

@@ -31,6 +31,7 @@ struct stack {
     double prefix;  /* share of the prompt that the target has served already */
     double load;    /* 1 when idle, 0 for the highest load */
     double signal;  /* 1 for the lowest value, 0 for the highest */
+    double lmcache; /* 1 when the LMCache is empty; 0 when full, unavailable or unknown (R10) */
     enum signal which;
 };
 
@@ -40,6 +41,7 @@ static const struct stack stacks[STRATEGY_COUNT] = {
     [STRATEGY_CHEAPEST] = {.signal = 1, .which = SIGNAL_COST, .load = 0.25},
     [STRATEGY_FASTEST] = {.signal = 1, .which = SIGNAL_LATENCY, .load = 0.25},
     [STRATEGY_PREDICTED_LATENCY] = {.signal = 1, .which = SIGNAL_PREDICTION, .load = 0.25},
+    [STRATEGY_LMCACHE_AWARE] = {.lmcache = 1, .load = 0.25},
     [STRATEGY_PRECISE_CACHE_AWARE] = {.load = 0.25},
 };
 
@@ -52,8 +54,9 @@ struct stack_state {
 /* What the scores of this pick are relative to. */
 struct bounds {
     unsigned load_max, load_min, weight_max;
-    double low, high; /* known values of the signal; low > high: there are none */
-    uint64_t session; /* identity of the session's target */
+    double low, high;   /* known values of the signal; low > high: there are none */
+    uint64_t session;   /* identity of the session's target */
+    bool lmcache_known; /* of some candidate */
 };
 
 static bool signal_of(const struct balancer *b, const struct pick_context *c, enum signal which, unsigned i,
@@ -88,6 +91,8 @@ static struct bounds look(const struct balancer *b, const struct pick_context *c
         m.load_min = load < m.load_min ? load : m.load_min;
         m.weight_max = weight > m.weight_max ? weight : m.weight_max;
         double v;
+        if (stack->lmcache > 0 && provider_lmcache(b->providers[i], c->now_ms, &v))
+            m.lmcache_known = true;
         if (!signal_of(b, c, stack->which, (unsigned)i, load, &v))
             continue;
         m.low = !any || v < m.low ? v : m.low;
@@ -132,6 +137,9 @@ static double score(const struct balancer *b, const struct pick_context *c, cons
     }
     if (stack->weight > 0)
         sum += stack->weight * b->targets[i].weight / m->weight_max;
+    double emptiness;
+    if (stack->lmcache > 0 && provider_lmcache(b->providers[i], c->now_ms, &emptiness))
+        sum += stack->lmcache * emptiness;
     if (m->session && target_identity(b->targets[i].target) == m->session)
         sum += stack->session;
     return sum + stack->prefix * score_prefix(share);
@@ -228,6 +236,16 @@ static void explain(const struct ranking *r, const struct bounds *m, struct pick
     ret->runner_up_score = (float)r->second_score;
 }
 
+static void explain_lmcache(const struct balancer *b, const struct pick_context *c, unsigned i, bool known,
+                            struct pick_why *ret)
+{
+    double v = 0;
+    ret->asks_lmcache = true;
+    ret->lmcache_decides = known;
+    ret->has_lmcache = provider_lmcache(b->providers[i], c->now_ms, &v);
+    ret->lmcache = (float)v;
+}
+
 static uint64_t session_key(const struct pick_context *c)
 {
     return hash_bytes(c->session.p, c->session.n);
@@ -255,18 +273,23 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     uint64_t session =
         s->sessions && c->session.n > 0 ? session_map_find(s->sessions, session_key(c), c->now_ms) : 0;
     struct ranking r;
+    bool says_something = true;
     prefix_section_begin();
     for (int tries = TRIES_MAX; tries > 0; tries--) {
         struct bounds m = look(b, c, set);
         m.session = session;
         r = rank_all(b, c, set, &m);
         explain(&r, &m, &p->why);
+        if (stacks[b->id].lmcache > 0) {
+            says_something = m.lmcache_known;
+            explain_lmcache(b, c, (unsigned)r.best.index, says_something, &p->why);
+        }
         if (turn_take(b, s->turns, (unsigned)r.best.index, r.best.turn.stamp))
             break;
     }
     record(b, c, (unsigned)r.best.index, &r.best.hit, p);
     prefix_section_end();
-    return (struct choice){r.best.index, PICK_SCORE};
+    return (struct choice){r.best.index, says_something ? PICK_SCORE : PICK_LEAST_LOAD};
 }
 
 /* One candidate only: it learns all the same. */
@@ -334,4 +357,5 @@ STACK(pipeline, "pipeline", .reads_prompt = true, .keeps_prompts = true, .keeps_
 STACK(cheapest, "cheapest", .only = NULL);
 STACK(fastest, "fastest", .only = NULL);
 STACK(predicted_latency, "predicted_latency", .reads_prompt = true);
+STACK(lmcache, "lmcache_aware", .only = NULL);
 STACK(precise, "precise_cache_aware", .reads_tokens = true);

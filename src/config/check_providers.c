@@ -96,27 +96,36 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-static void check_api_base(struct reader *r, const struct provider_settings_file *p)
+/* An http or https URL that [egress] allows. False: said why not; true: *ret is the caller's. */
+static bool check_url(struct reader *r, const char *const *field, const char *path, struct net_origin *ret)
 {
-    if (!p->api_base)
-        return;
-    const struct toml_place at = reader_field(r, &p->api_base);
+    if (!*field)
+        return false;
+    const struct toml_place at = reader_field(r, field);
     const struct egress_settings *e = &r->s->egress;
     const struct net_egress egress = {.block_link_local = e->block_link_local,
                                       .block_loopback = e->block_loopback,
                                       .block_private = e->block_private,
                                       .allow_hosts = e->allow_hosts.item,
                                       .n_allow_hosts = e->allow_hosts.n};
-    struct net_origin origin;
     const char *why = NULL;
-    if (!origin_parse(span_str(p->api_base), &origin, &why)) {
-        reader_fault(r, at, "providers.api_base: %s", why);
-        return;
+    if (!origin_parse(span_str(*field), ret, &why)) {
+        reader_fault(r, at, "%s: %s", path, why);
+        return false;
     }
-    const char *refused = egress_refuses_literal(&egress, origin.host);
+    const char *refused = egress_refuses_literal(&egress, ret->host);
     if (refused)
-        reader_fault(r, at, "providers.api_base: \"%.100s\" is a %s address, which [egress] refuses",
-                     origin.host, refused);
+        reader_fault(r, at, "%s: \"%.100s\" is a %s address, which [egress] refuses", path, ret->host,
+                     refused);
+    return true;
+}
+
+static void check_api_base(struct reader *r, const struct provider_settings_file *p)
+{
+    struct net_origin origin;
+    if (!check_url(r, &p->api_base, "providers.api_base", &origin))
+        return;
+    const struct toml_place at = reader_field(r, &p->api_base);
     if (p->kind == KIND_OLLAMA && ends_with(origin.base_path, "/v1"))
         reader_fault(r, at, "providers.api_base: must not end in \"/v1\" with kind \"ollama\"");
     origin_fini(&origin);
@@ -143,6 +152,29 @@ static void check_keys(struct reader *r, struct provider_settings_file *p)
     if (hosted && !p->api_key_env && p->n_api_keys == 0)
         reader_fault(r, reader_table(r, p), "providers: kind \"%s\" needs \"api_key_env\" or \"api_keys\"",
                      p->kind_name);
+}
+
+static bool is_metric_name(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:");
+    return n > 0 && !s[n] && !(s[0] >= '0' && s[0] <= '9');
+}
+
+static void check_lmcache(struct reader *r, const struct lmcache_settings *l)
+{
+    struct net_origin origin;
+    if (!l->present)
+        return;
+    if (check_url(r, &l->endpoint, "providers.lmcache.endpoint", &origin))
+        origin_fini(&origin);
+    check_env(r, &l->api_key_env, "providers.lmcache.api_key_env");
+    if (l->metric && !is_metric_name(l->metric))
+        reader_fault(r, reader_field(r, &l->metric),
+                     "providers.lmcache.metric: \"%.100s\" is no metric's name", l->metric);
+    if (l->stale_secs < l->refresh_secs)
+        reader_warn(
+            r, reader_field_or_table(r, &l->stale_secs, l),
+            "providers.lmcache.stale_secs: shorter than refresh_secs, so answers expire before the next one");
 }
 
 /* Names stand in headers of replies, in labels and in rows. */
@@ -176,6 +208,7 @@ void check_providers(struct reader *r, struct map *ret_names)
             check_unique(r, &slugs, (const char *const *)&p->slug, p, "providers.slug", false);
         check_api_base(r, p);
         check_keys(r, p);
+        check_lmcache(r, &p->lmcache);
         check_bundles(r, &p->ca_bundles, "providers.ca_bundles");
     }
     map_fini(&slugs);

@@ -5,7 +5,7 @@
 static void check_strategy(struct reader *r, struct route_settings *route)
 {
     /* Names of other versions and of the gateway with the same configuration format. */
-    static const char *const known[] = {"lmcache_aware", "least_prefill", "adaptive", "lora_aware"};
+    static const char *const known[] = {"least_prefill", "adaptive", "lora_aware"};
     if (strategy_by_name(span_str(route->strategy_text), &route->strategy))
         return;
     struct buf list;
@@ -44,6 +44,38 @@ static void check_variants(struct reader *r, const struct route_settings *route,
     map_fini(&names);
 }
 
+/* The providers of a pool in which something that <has> looks for is configured. */
+static bool any_provider(const struct settings *s, const struct target_settings *targets, unsigned n,
+                         bool (*has)(const struct provider_settings_file *p))
+{
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < s->n_providers; k++) {
+            const struct provider_settings_file *p = &s->providers[k];
+            if (has(p) && p->name && targets[i].provider && strcmp(p->name, targets[i].provider) == 0)
+                return true;
+        }
+    return false;
+}
+
+static bool has_lmcache(const struct provider_settings_file *p)
+{
+    return p->lmcache.present;
+}
+
+/* Strategies that hear from caches, on routes where no cache speaks. */
+static void check_signals(struct reader *r, const struct route_settings *route)
+{
+    if (route->strategy != STRATEGY_LMCACHE_AWARE)
+        return;
+    bool any = any_provider(r->s, route->targets, route->n_targets, has_lmcache);
+    for (unsigned i = 0; i < route->n_variants; i++)
+        any |= any_provider(r->s, route->variants[i].targets, route->variants[i].n_targets, has_lmcache);
+    if (!any)
+        reader_warn(
+            r, reader_field(r, &route->strategy_text),
+            "routes.strategy: no provider of this route has [providers.lmcache]; the least load decides");
+}
+
 void check_routes(struct reader *r, const struct map *providers)
 {
     struct map models;
@@ -60,6 +92,7 @@ void check_routes(struct reader *r, const struct map *providers)
         for (unsigned j = 0; j < route->n_targets; j++)
             check_provider(r, providers, &route->targets[j].provider, "routes.targets.provider");
         check_variants(r, route, providers);
+        check_signals(r, route);
     }
     map_fini(&models);
 }

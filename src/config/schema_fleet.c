@@ -39,7 +39,7 @@ static const struct key_spec providers_keys[] = {
         .unit = "tokens", .max = 1e12,
         .doc = "KV-cache capacity of the replica; 0 learns it from its metrics."),
     LATER("kv_events", KEY_TABLE, .section = &schema_kv_events, .doc = "KV-cache events of the engine."),
-    LATER("lmcache", KEY_TABLE, .section = &schema_lmcache, .doc = "LMCache signal."),
+    KEY_SUB("lmcache", struct provider_settings_file, lmcache, &schema_lmcache, .doc = "LMCache signal."),
     ORIGINAL("egress_proxy", "Upstreams are reached directly."),
     ORIGINAL("egress_proxies", "Upstreams are reached directly."),
     ORIGINAL("also_track_via_llm_call", "Probes ask a path, not a model."),
@@ -72,21 +72,6 @@ static const struct key_spec kv_events_keys[] = {
 };
 const struct section schema_kv_events =
     SECTION("providers.kv_events", kv_events_keys, "KV-cache events over ZeroMQ.");
-
-static const char *const signal_words[] = {"json", "lmcache_metrics", NULL};
-static const struct key_spec lmcache_keys[] = {
-    LATER("endpoint", KEY_STRING, .flags = KEYF_REQUIRED, .doc = "http or https URL that is polled."),
-    LATER("refresh_secs", KEY_UINT, .preset = "2", .min = 1, .unit = "seconds", .doc = "Between two polls."),
-    LATER("stale_secs", KEY_UINT, .preset = "10", .min = 1, .unit = "seconds",
-          .doc = "An older answer is not used."),
-    LATER("timeout_ms", KEY_UINT, .preset = "1000", .min = 1, .unit = "milliseconds", .doc = "For one poll."),
-    LATER("api_key_env", KEY_STRING, .doc = "Environment variable with a bearer token."),
-    LATER("signal", KEY_ENUM, .preset = "\"json\"", .words = signal_words,
-          .doc = "What the endpoint answers with."),
-    LATER("metric", KEY_STRING, .preset = "\"lmcache_mp_l1_usage_ratio\"",
-          .doc = "Metric read as occupancy."),
-};
-const struct section schema_lmcache = SECTION("providers.lmcache", lmcache_keys, "LMCache occupancy.");
 
 static const struct key_spec targets_keys[] = {
     KEY("provider", KEY_STRING, struct target_settings, provider, .flags = KEYF_REQUIRED,

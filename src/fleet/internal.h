@@ -43,6 +43,10 @@ struct provider {
     _Atomic uint64_t engine_at_ms; /* time of the last scrape + 1; 0 = never */
     atomic_uint engine_load;       /* running + waiting */
 
+    _Atomic uint64_t lmcache_until_ms; /* 0 = nothing is known */
+    _Atomic uint64_t lmcache_at_ms;
+    _Atomic float lmcache_score;
+
     /* Sequence lock over the engine's numbers: odd while they are being written (under `lock`). */
     atomic_uint engine_seq;
     _Atomic uint64_t engine[ENGINE_WORDS];

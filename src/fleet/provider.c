@@ -169,6 +169,34 @@ bool provider_report_probe(struct provider *p, bool ok)
     return changed;
 }
 
+/* LMCache */
+
+void provider_set_lmcache(struct provider *p, double score, uint64_t now_ms, uint64_t until_ms)
+{
+    atomic_store_explicit(&p->lmcache_score, (float)score, memory_order_relaxed);
+    atomic_store_explicit(&p->lmcache_at_ms, now_ms, memory_order_relaxed);
+    atomic_store_explicit(&p->lmcache_until_ms, until_ms, memory_order_release);
+}
+
+void provider_forget_lmcache(struct provider *p)
+{
+    atomic_store_explicit(&p->lmcache_until_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->lmcache_at_ms, 0, memory_order_relaxed);
+}
+
+bool provider_lmcache(const struct provider *p, uint64_t now_ms, double *ret_score)
+{
+    if (now_ms >= atomic_load_explicit(&p->lmcache_until_ms, memory_order_acquire))
+        return false;
+    *ret_score = (double)atomic_load_explicit(&p->lmcache_score, memory_order_relaxed);
+    return true;
+}
+
+uint64_t provider_lmcache_at_ms(const struct provider *p)
+{
+    return atomic_load_explicit(&p->lmcache_at_ms, memory_order_relaxed);
+}
+
 /* Engine metrics */
 
 static bool is_known(double v)

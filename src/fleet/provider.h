@@ -59,6 +59,16 @@ void provider_set_engine(struct provider *p, const struct engine_metrics *m, uin
 /* False when never scraped or not fresh. */
 bool provider_engine(const struct provider *p, uint64_t now_ms, struct engine_metrics *ret);
 
+/* What the provider's LMCache has said: <score> is 1 for an empty cache, 0 for a full or an unavailable one;
+ * it counts until <until_ms>. */
+void provider_set_lmcache(struct provider *p, double score, uint64_t now_ms, uint64_t until_ms);
+/* Nothing is known until it is set again. */
+void provider_forget_lmcache(struct provider *p);
+/* False when nothing is known, or not any more. */
+bool provider_lmcache(const struct provider *p, uint64_t now_ms, double *ret_score);
+/* When it was set last; 0 = never, or forgotten. */
+uint64_t provider_lmcache_at_ms(const struct provider *p);
+
 /* The bounded queue in front of a provider (reference 1.6, 3.9; R29): a slot is held from before the request
  * is sent until the reply's head has come. */
 enum gate_answer { GATE_GRANTED, GATE_QUEUED, GATE_FULL };

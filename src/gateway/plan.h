@@ -40,7 +40,7 @@ struct plan_provider {
     struct span
         reply_field; /* x-rolter-provider with its CR LF; empty when the name may not stand in a field */
     struct plan_pool *direct; /* the pool of "provider/model" requests: one target, any model */
-    metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy;
+    metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy, m_lmcache_age;
     metric_series_t
         m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
 };

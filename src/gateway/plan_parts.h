@@ -18,6 +18,8 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
                     unsigned n, const char *public_model, const struct plan_pool *previous);
 /* "<name>: <value>" with its CR LF, or nothing when the value is empty or may not stand in a field. */
 struct span plan_field_line(struct arena *a, const char *name, struct span value);
+/* Overwrites a text before its memory goes back. NULL is nothing. */
+void plan_free_secret(char *text);
 void plan_pool_fini(struct plan *p, struct plan_pool *pool, uint64_t now_ms);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/plan_parts.h"
 
@@ -108,6 +110,8 @@ static void build_provider(struct plan *p, struct plan_provider *pp)
     pp->m_in_flight = metric_series(M_INFLIGHT, s->name, NULL, NULL);
     pp->m_queued = metric_series(M_QUEUE_DEPTH, s->name, NULL, NULL);
     pp->m_healthy = metric_series(M_PROVIDER_HEALTHY, s->name, NULL, NULL);
+    if (s->lmcache.present)
+        pp->m_lmcache_age = metric_series(M_TELEMETRY_AGE, s->name, "lmcache", NULL);
     for (int f = 0; f < EXCHANGE_FAIL_COUNT; f++)
         pp->m_errors[f] =
             metric_series(M_UPSTREAM_ERRORS, s->name, exchange_fail_name((enum exchange_fail)f), NULL);
@@ -129,6 +133,12 @@ void plan_build_providers(struct plan *p)
     }
 }
 
+static double age_secs(uint64_t at_ms)
+{
+    uint64_t now = clock_mono_ms();
+    return at_ms == 0 ? INFINITY : now > at_ms ? (double)(now - at_ms) / 1000 : 0;
+}
+
 void plan_refresh_gauges(const struct plan *p)
 {
     for (unsigned i = 0; i < p->n_providers; i++) {
@@ -136,7 +146,15 @@ void plan_refresh_gauges(const struct plan *p)
         metric_set(pp->m_in_flight, provider_in_flight(pp->state));
         metric_set(pp->m_queued, provider_queued(pp->state));
         metric_set(pp->m_healthy, provider_is_healthy(pp->state) ? 1 : 0);
+        metric_set(pp->m_lmcache_age, age_secs(provider_lmcache_at_ms(pp->state)));
     }
+}
+
+void plan_free_secret(char *text)
+{
+    if (text)
+        explicit_bzero(text, strlen(text));
+    free(text);
 }
 
 void plan_free_providers(struct plan *p, uint64_t now_ms)
@@ -146,10 +164,8 @@ void plan_free_providers(struct plan *p, uint64_t now_ms)
         /* A provider that stays is set anew at the next scrape. */
         metric_set(pp->m_in_flight, provider_in_flight(pp->state));
         metric_set(pp->m_queued, provider_queued(pp->state));
-        for (unsigned k = 0; k < pp->n_keys; k++) {
-            explicit_bzero(pp->auth_lines[k], strlen(pp->auth_lines[k]));
-            free(pp->auth_lines[k]);
-        }
+        for (unsigned k = 0; k < pp->n_keys; k++)
+            plan_free_secret(pp->auth_lines[k]);
         free(pp->auth_lines);
         origin_fini(&pp->origin);
         fleet_provider_put(p->fleet, pp->state, now_ms);

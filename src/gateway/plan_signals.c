@@ -4,11 +4,24 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "gateway/plan_parts.h"
+
+static void free_lmcache(const struct lmcache_source *l)
+{
+    if (!l)
+        return;
+    struct net_origin o = l->origin;
+    origin_fini(&o);
+    plan_free_secret((char *)l->auth.p);
+    free((void *)l);
+}
 
 static void release(struct signals_settings *s)
 {
-    for (unsigned i = 0; i < s->n_sources; i++)
-        free((char *)s->sources[i].auth.p);
+    for (unsigned i = 0; i < s->n_sources; i++) {
+        plan_free_secret((char *)s->sources[i].auth.p);
+        free_lmcache(s->sources[i].lmcache);
+    }
     free(s->sources);
     plan_unref(s->owner);
 }
@@ -17,6 +30,27 @@ static void release(struct signals_settings *s)
 static struct span auth_line(const struct plan_provider *p)
 {
     return span_str(mem_strdup(p->auth_lines[0]));
+}
+
+/* As the provider is reached: same roots, same rules. NULL when it has none. */
+static const struct lmcache_source *lmcache_source(struct plan *p, const struct plan_provider *pp)
+{
+    const struct lmcache_settings *s = &pp->settings->lmcache;
+    const char *why, *key = s->api_key_env ? getenv(s->api_key_env) : NULL;
+    if (!s->present)
+        return NULL;
+    struct lmcache_source *l = MEM_NEW(struct lmcache_source);
+    l->state = pp->state;
+    l->settings = s;
+    CHECK_MSG(origin_parse(span_str(s->endpoint), &l->origin, &why), "the configuration reader checked this");
+    l->origin.ca_bundles = pp->origin.ca_bundles;
+    l->origin.n_ca_bundles = pp->origin.n_ca_bundles;
+    l->origin.verify = pp->origin.verify;
+    l->origin.egress = pp->origin.egress;
+    origin_seal(&l->origin);
+    if (key && *key)
+        l->auth = span_str(mem_printf("authorization: Bearer %s\r\n", key));
+    return l;
 }
 
 void plan_signals(struct plan *p, struct signals_settings *ret)
@@ -40,5 +74,6 @@ void plan_signals(struct plan *p, struct signals_settings *ret)
     for (unsigned i = 0; i < p->n_providers; i++)
         ret->sources[i] = (struct signal_source){.state = p->providers[i].state,
                                                  .origin = &p->providers[i].origin,
-                                                 .auth = auth_line(&p->providers[i])};
+                                                 .auth = auth_line(&p->providers[i]),
+                                                 .lmcache = lmcache_source(p, &p->providers[i])};
 }

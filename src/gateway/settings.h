@@ -12,6 +12,7 @@
 
 #include "balance/balance.h"
 #include "base/arena.h"
+#include "signals/lmcache.h"
 
 /* Seconds of a key in milliseconds; what does not fit (49 days) is the most that does. */
 static inline unsigned secs_to_ms(unsigned secs)
@@ -146,7 +147,8 @@ struct provider_settings_file {
     struct strings ca_bundles; /* replaces [tls] ca_bundles when not empty */
     bool insecure_tls;         /* verification off */
     uint64_t cache_tokens;     /* 0 = learn it */
-    unsigned line;             /* where it stands in the file, for faults found later */
+    struct lmcache_settings lmcache;
+    unsigned line; /* where it stands in the file, for faults found later */
 };
 
 struct target_settings {

@@ -72,6 +72,8 @@ static bool take(struct request *r, struct candidate_pool *c, const struct pick 
     r->load_seen = load;
     r->picked_us = net_now_us(&r->worker->loop);
     metric_add(r->route->m_picks[pick_word(p)], 1);
+    if (p->why.lmcache_decides)
+        metric_add(metric_plain(M_LMCACHE_DECISIONS), 1);
     return true;
 }
 

@@ -17,6 +17,7 @@ struct watched {
     struct signals *signals;
     const struct signal_source *source;
     struct call *probe, *scrape;
+    struct lmcache_poller *lmcache;
     unsigned skip_rounds, back_off; /* after a 429 */
     bool scrape_failed;
     metric_series_t m_scrape_up, m_queue, m_running, m_kv;
@@ -166,6 +167,10 @@ static void take(struct signals *s, const struct signals_settings *settings)
         const char *name = provider_name(settings->sources[i].state);
         w->signals = s;
         w->source = &settings->sources[i];
+        if (w->source->lmcache)
+            w->lmcache = lmcache_start(s->loop, s->pool, w->source->lmcache);
+        else
+            provider_forget_lmcache(w->source->state);
         if (!settings->scrape)
             continue;
         w->m_scrape_up = metric_series(M_UPSTREAM_SCRAPE_UP, name, NULL, NULL);
@@ -190,6 +195,7 @@ static void drop(struct signals *s)
             call_cancel(s->watched[i].probe);
         if (s->watched[i].scrape)
             call_cancel(s->watched[i].scrape);
+        lmcache_stop(s->watched[i].lmcache);
     }
     free(s->watched);
     s->watched = NULL;

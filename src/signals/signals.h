@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the gateway learns in the background, on the signals thread: active health probes and engine metrics
- * of each provider. It alone writes what it learns; workers read it from the fleet.
+ * of each provider, and what its LMCache says (lmcache.h). It alone writes what it learns; workers read it
+ * from the fleet.
  *
  * One probe and one scrape per provider at a time; at most probe_concurrency probes at once. The first round
  * runs at once (R30). A probe counts as up on any status below 500; a 429 says nothing and backs off for 1,
@@ -13,13 +14,15 @@
 
 #include "fleet/provider.h"
 #include "net/exchange.h"
+#include "signals/lmcache.h"
 
 struct signals;
 
 struct signal_source {
     struct provider *state;
     const struct net_origin *origin;
-    struct span auth; /* header line with CR LF, or empty */
+    struct span auth;                     /* header line with CR LF, or empty */
+    const struct lmcache_source *lmcache; /* NULL: is not polled */
 };
 
 struct signals_settings {

@@ -497,6 +497,60 @@ static void test_explained(void **state)
     pool_fini(&p);
 }
 
+static void expect_lmcache(struct pool *p, uint64_t now_ms, int index, double score, bool decides)
+{
+    struct request r;
+    request_init(&r, p);
+    r.c.now_ms = now_ms;
+    struct pick k = balance_pick(p->balancer, &r.c);
+    if (index >= 0)
+        assert_int_equal(k.index, index);
+    assert_int_equal(k.reason, decides ? PICK_SCORE : PICK_LEAST_LOAD);
+    assert_true(k.why.asks_lmcache);
+    assert_int_equal(k.why.lmcache_decides, decides);
+    assert_true(k.why.score > score - 1e-5 && k.why.score < score + 1e-5);
+}
+
+static void test_lmcache(void **state)
+{
+    struct pool p;
+    pool_init(&p, STRATEGY_LMCACHE_AWARE, 3, NULL);
+    struct provider *x[3];
+    for (unsigned i = 0; i < 3; i++)
+        x[i] = target_provider(p.targets[i].target);
+    /* Nobody says anything: all equal, by turns. */
+    unsigned got[3] = {0};
+    for (int i = 0; i < 6; i++)
+        got[pick(&p).index]++;
+    assert_int_equal(got[0] == 2 && got[1] == 2 && got[2] == 2, 1);
+    expect_lmcache(&p, 1, -1, 0.25, false);
+    /* The emptiest cache; who says nothing scores 0 and the others keep their scores (R10). */
+    provider_set_lmcache(x[0], 0.2, 10, 100);
+    provider_set_lmcache(x[1], 0.6, 10, 50);
+    expect_lmcache(&p, 20, 1, 0.85, true);
+    /* What one says expires by itself, what the other says still counts. */
+    expect_lmcache(&p, 50, 0, 0.45, true);
+    expect_lmcache(&p, 100, -1, 0.25, false);
+    /* A failed poll takes it back at once. */
+    provider_set_lmcache(x[1], 0.6, 100, 200);
+    provider_forget_lmcache(x[1]);
+    expect_lmcache(&p, 101, -1, 0.25, false);
+    /* Load is a quarter: 0.6 - full load against 0.5 - idle. */
+    provider_set_lmcache(x[0], 0.6, 100, 200);
+    provider_set_lmcache(x[1], 0.5, 100, 200);
+    struct lease l[2];
+    charge(&p, 0, 2, l);
+    expect_lmcache(&p, 150, 1, 0.75, true);
+    release(l, 2);
+    expect_lmcache(&p, 150, 0, 0.85, true);
+    struct pick k = {.index = 0,
+                     .why = {.asks_lmcache = true, .has_lmcache = true, .lmcache = 0.6f, .runner_up = -1}};
+    expect_text(&p, &k, "lmcache=0.60");
+    k.why.has_lmcache = false;
+    expect_text(&p, &k, "lmcache=unknown");
+    pool_fini(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_explained),
+        cmocka_unit_test(test_lmcache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,8 @@
 /* All that there are, in their order. */
 #define STRATEGIES                                                                                           \
     "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware, "                \
-    "pipeline, cheapest, fastest, predicted_latency, precise_cache_aware"
+    "pipeline, cheapest, fastest, predicted_latency, precise_cache_aware, "                                  \
+    "lmcache_aware"
 
 static const struct fault_case {
     const char *text, *want;
@@ -122,8 +123,23 @@ static const struct fault_case {
      "t:1:1: error: budgets: the key \"id\" is missing\nt:1:1: error: budgets: the key \"limit_usd\" is "
      "missing\nt:1:1: error: budgets: the key \"period\" is missing\nt:1:3: warning: budgets: has no effect "
      "in this version\n"},
-    {P "[providers.lmcache]\n", "t:5:1: error: providers.lmcache: the key \"endpoint\" is missing\nt:5:12: "
-                                "warning: providers.lmcache: has no effect in this version\n"},
+    {P "[providers.lmcache]\n", "t:5:1: error: providers.lmcache: the key \"endpoint\" is missing\n"},
+    {P "[providers.lmcache]\nendpoint = \"tcp://x:1\"\n",
+     "t:6:12: error: providers.lmcache.endpoint: the URL does not start with http:// or https://\n"},
+    {P "[providers.lmcache]\nendpoint = \"http://169.254.169.254/x\"\n",
+     "t:6:12: error: providers.lmcache.endpoint: \"169.254.169.254\" is a link-local address, which [egress] "
+     "refuses\n"},
+    {P "[providers.lmcache]\nendpoint = \"http://x\"\nsignal = \"lmcache_metrics\"\nmetric = \"a b\"\n",
+     "t:8:10: error: providers.lmcache.metric: \"a b\" is no metric's name\n"},
+    {P "[providers.lmcache]\nendpoint = \"http://x\"\nsignal = \"redis\"\n",
+     "t:7:10: error: providers.lmcache.signal: \"redis\" is not one of \"json\", \"lmcache_metrics\"\n"},
+    {P "[providers.lmcache]\nendpoint = \"http://x\"\nrefresh_secs = 5\nstale_secs = 4\n",
+     "t:8:14: warning: providers.lmcache.stale_secs: shorter than refresh_secs, so answers expire before the "
+     "next "
+     "one\n"},
+    {P "[[routes]]\nmodel = \"m\"\nstrategy = \"lmcache_aware\"\ntargets = [{ provider = \"a\" }]\n",
+     "t:7:12: warning: routes.strategy: no provider of this route has [providers.lmcache]; the least load "
+     "decides\n"},
     {"[server]\nmetrics_path = \"metrics\"\n",
      "t:2:16: error: server.metrics_path: \"metrics\" is not a path that begins with \"/\"\n"},
     {"[server]\nmetrics_path = \"/v1/models\"\n",
