@@ -76,8 +76,8 @@ void relay_head(struct request *r, const struct http_head *h)
         hold(r, h);
         return;
     }
-    bool http10 = conn_head(r->conn)->minor == 0;
-    r->reply_keep = !conn_will_close(r->conn);
+    bool http10 = r->head->minor == 0;
+    r->reply_keep = r->conn && !conn_will_close(r->conn);
     if (h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) {
         if (h->status != 204 && h->status != 304 && h->status >= 200) {
             BUF_LIT(out, "content-length: ");
@@ -151,7 +151,7 @@ static void send_collected(struct request *r, bool last)
     w->n_iov = 0;
     r->reply_begun = true;
     if (n)
-        conn_writev(r->conn, from, n);
+        request_write(r, from, n);
     /* After the bytes are on their way: reading the usage must not delay them. */
     if (r->status < 300)
         for (unsigned i = SLOT_BODY; i < body_end; i++)
@@ -182,7 +182,7 @@ void relay_flush(struct request *r)
         return;
     send_collected(r, false);
     request_drop_body(r);
-    if (r->exchange && conn_queued(r->conn) > QUEUE_HIGH) {
+    if (r->exchange && request_unsent(r) > QUEUE_HIGH) {
         exchange_pause(r->exchange);
         r->was_paused = true;
     }
@@ -197,7 +197,7 @@ void relay_probe(struct request *r)
         r->reply_encoded || r->last_byte != '\n')
         return;
     struct iovec iov = {(void *)comment, sizeof comment - 1};
-    conn_writev(r->conn, &iov, 1);
+    request_write(r, &iov, 1);
 }
 
 void relay_discard(struct request *r)

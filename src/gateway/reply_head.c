@@ -49,9 +49,9 @@ static void field(struct buf *b, const char *name, struct span value)
 /* Who asks and may know gets told why this target (x-rolter-explain: 1). */
 static bool may_explain(const struct request *r)
 {
-    if (r->key ? !r->key->explain : !r->plan->open || !conn_is_loopback(r->conn))
+    if (r->key ? !r->key->explain : !r->plan->open || !r->conn || !conn_is_loopback(r->conn))
         return false;
-    return span_eq(http_field_find(conn_head(r->conn), SPAN("x-rolter-explain")), SPAN("1"));
+    return span_eq(http_field_find(r->head, SPAN("x-rolter-explain")), SPAN("1"));
 }
 
 static void explain(const struct request *r, struct buf *b)
@@ -129,9 +129,9 @@ void reply_head_fields(struct request *r, struct buf *b, const struct http_head 
 
 void reply_write_whole(struct request *r, struct buf *out, struct span body)
 {
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     buf_printf(out, "content-length: %zu\r\n", body.n);
-    r->reply_keep = !conn_will_close(r->conn);
+    r->reply_keep = r->conn && !conn_will_close(r->conn);
     if (!r->reply_keep)
         BUF_LIT(out, "connection: close\r\n");
     else if (h->minor == 0)
@@ -139,7 +139,7 @@ void reply_write_whole(struct request *r, struct buf *out, struct span body)
     BUF_LIT(out, "\r\n");
     struct iovec iov[2] = {{out->p, out->n}, {(void *)(uintptr_t)body.p, body.n}};
     bool has_body = body.n && !span_eq(h->method, SPAN("HEAD"));
-    conn_writev(r->conn, iov, has_body ? 2 : 1);
+    request_write(r, iov, has_body ? 2 : 1);
     r->reply_begun = true;
     r->upstream_complete = true;
 }

@@ -50,6 +50,7 @@ struct request *request_new(struct worker *w, struct conn *c)
     memset(r, 0, offsetof(struct request, tried));
     r->magic = REQUEST_MAGIC;
     r->conn = c;
+    r->head = conn_head(c);
     r->worker = w;
     r->plan = plan_ref(w->plan);
     r->arena = r->body_arena = conn_arena(c);
@@ -73,6 +74,7 @@ void request_free(struct request *r)
     if (r->sse_open)
         sse_fini(&r->sse);
     arena_reset(&r->large);
+    conn_memory_free(&r->memory, &w->loop);
     plan_unref(r->plan);
     r->magic = 0;
     if (w->n_free_requests == FREE_REQUESTS_MAX) {
@@ -81,6 +83,28 @@ void request_free(struct request *r)
     }
     list_push_front(&w->free_requests, &r->node);
     w->n_free_requests++;
+}
+
+void request_detach(struct request *r)
+{
+    struct arena *before = r->arena;
+    conn_take_memory(r->conn, &r->memory);
+    conn_set_user(r->conn, NULL);
+    r->conn = NULL;
+    r->arena = &r->memory.arena;
+    if (r->body_arena == before)
+        r->body_arena = r->arena;
+}
+
+void request_write(struct request *r, const struct iovec *iov, unsigned n)
+{
+    if (LIKELY(r->conn != NULL))
+        conn_writev(r->conn, iov, n);
+}
+
+size_t request_unsent(const struct request *r)
+{
+    return r->conn ? conn_queued(r->conn) : 0;
 }
 
 void request_drop_body(struct request *r)
@@ -95,7 +119,8 @@ void request_drop_body(struct request *r)
     r->doc = (struct json_doc){0};
     r->cache_salt = SPAN_NONE;
     r->prompt.text = SPAN_NONE; /* its length is still asked for */
-    conn_drop_body(r->conn);
+    if (r->conn)
+        conn_drop_body(r->conn);
     arena_reset(&r->large);
 }
 

@@ -78,10 +78,12 @@ enum { REQUEST_MAGIC = 0x52455131 };
 
 struct request {
     unsigned magic;
-    struct conn *conn;
+    struct conn *conn;            /* NULL: nobody is connected any more (or never was), see request_detach */
+    const struct http_head *head; /* of the client's request */
+    struct conn_memory memory;    /* what head, arena and body stand in without a connection */
     struct worker *worker;
     struct plan *plan;
-    struct arena *arena; /* the connection's, which ends with the request */
+    struct arena *arena; /* the connection's, which ends with the request; or memory.arena */
     struct arena large;  /* index and copies of a large body, given back as soon as they are not needed */
     struct arena *body_arena; /* one of the two */
     struct list node;         /* in worker->requests, or worker->free_requests */
@@ -173,6 +175,14 @@ void request_make_id(struct worker *w, char ret[REQUEST_ID_CHARS]);
 struct request *request_new(struct worker *w, struct conn *c);
 /* Gives its memory back; the arena belongs to the connection. */
 void request_free(struct request *r);
+/* The client has gone, or has all it gets, and the request goes on without it: the request's memory leaves the
+ * connection, and what is written to the client from here on goes nowhere. From inside on_gone, or right before
+ * conn_finish. */
+void request_detach(struct request *r);
+/* Reply bytes to the client; nothing when there is none. */
+void request_write(struct request *r, const struct iovec *iov, unsigned n);
+/* Bytes of the reply that the client has not taken yet. */
+size_t request_unsent(const struct request *r);
 /* The request is sent and its reply has begun, so nothing needs its body any more: a stream may stay open for
  * long. Idempotent. */
 void request_drop_body(struct request *r);

@@ -81,7 +81,7 @@ static enum step refuse_method(struct request *r, const char *allow)
 
 enum step step_admit(struct request *r)
 {
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     take_request_id(r, h);
     /* HEAD is GET without the body (reply_write_whole). */
     bool is_get = span_eq(h->method, SPAN("GET")) || span_eq(h->method, SPAN("HEAD")),

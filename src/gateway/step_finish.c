@@ -17,7 +17,7 @@ static uint64_t known(uint64_t v)
 /* Of a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>. */
 struct span request_trace_id(const struct request *r)
 {
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     struct span v = h ? http_field_find(h, SPAN("traceparent")) : SPAN_NONE;
     if (v.n < 55 || v.p[2] != '-' || v.p[35] != '-')
         return SPAN_NONE;
@@ -51,7 +51,7 @@ static void write_row(struct request *r, uint64_t latency_us)
     double rate = r->plan->settings->logging.sample_rate;
     if (rate < 1 && (double)(hash_bytes(r->id.p, r->id.n) >> 11) * 0x1.0p-53 >= rate)
         return;
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     struct row row = {
         .ts_ms = r->wall_ms,
         .request_id = r->id,
@@ -150,7 +150,7 @@ enum step step_finish(struct request *r)
         atomic_fetch_sub_explicit(&w->in_flight, 1, memory_order_release);
     bool gone = r->client_gone, whole = r->upstream_complete, keep = r->reply_keep;
     bool shows_its_end = r->reply_begun && !r->reply_unframed;
-    if (!gone)
+    if (c && !gone)
         conn_set_user(c, NULL);
     if (r->timer_open) {
         r->timer.data = r;
@@ -158,7 +158,7 @@ enum step step_finish(struct request *r)
     } else {
         request_free(r);
     }
-    if (gone)
+    if (gone || !c)
         return STEP_GONE;
     /* What went out before, replies to earlier requests of the connection included, may not have been taken
      * yet; a reset would destroy it. Closing suffices where the framing tells that the rest is missing (R36).

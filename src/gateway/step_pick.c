@@ -20,7 +20,7 @@ static void fill_context(const struct request *r, const struct candidate_pool *c
     *ctx = (struct pick_context){
         .allowed = c->allowed,
         .eligible = c->eligible,
-        .session = http_field_get(conn_head(r->conn), HTTP_F_X_SESSION_ID),
+        .session = http_field_get(r->head, HTTP_F_X_SESSION_ID),
         .prompt = r->prompt.text,
         .prompt_len = r->prompt.len,
         .prompt_digest = r->prompt.digest,

@@ -93,7 +93,7 @@ static void add_auth(struct request *r, struct buf *b)
 
 struct span upstream_head(struct request *r, size_t body_bytes)
 {
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     struct buf *b = &r->worker->out;
     buf_clear(b);
     BUF_LIT(b, "POST ");

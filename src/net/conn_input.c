@@ -79,6 +79,30 @@ void conn_free_body(struct conn *c)
     c->body_from = BODY_KEPT;
 }
 
+void conn_take_memory(struct conn *c, struct conn_memory *ret)
+{
+    MAGIC_CHECK(c, CONN_MAGIC);
+    CHECK_MSG(c->in_flight, "memory of a request");
+    *ret = (struct conn_memory){
+        .arena = c->arena,
+        .body = c->body_from == BODY_KEPT ? c->body : NULL,
+        .read_buf = c->body_from == BODY_READ ? c->read_buf : NULL,
+    };
+    arena_init(&c->arena, &c->s->loop->chunks);
+    c->body = c->read_buf = NULL;
+    c->body_n = c->body_cap = 0;
+    c->body_from = BODY_KEPT;
+}
+
+void conn_memory_free(struct conn_memory *m, struct net_loop *l)
+{
+    free(m->body); /* of malloc, whatever its size (kept.h) */
+    if (m->read_buf)
+        net_loop_give_back(l, m->read_buf);
+    arena_reset(&m->arena);
+    *m = (struct conn_memory){0};
+}
+
 /* Room for <more> bytes and the NUL. An announced length is believed for small bodies; for larger ones memory
  * grows with what has come: to twice as much, or 64 KiB more. */
 static bool grow_body(struct conn *c, size_t more)

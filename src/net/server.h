@@ -89,6 +89,16 @@ void conn_want_body(struct conn *c, size_t max);
 struct span conn_body(const struct conn *c);
 /* Gives the body's memory back before the request ends (long streams). */
 void conn_drop_body(struct conn *c);
+/* The memory that a request stands in: its head, the owner's part of the arena, its body. */
+struct conn_memory {
+    struct arena arena;
+    char *body, *read_buf;
+};
+/* Takes it away from the connection, so that what points into it stays valid until conn_memory_free whatever
+ * becomes of the connection: from inside on_gone, or right before conn_finish. */
+void conn_take_memory(struct conn *c, struct conn_memory *ret);
+/* On the thread of the loop that the connection was on. */
+void conn_memory_free(struct conn_memory *m, struct net_loop *l);
 /* Writes reply bytes as they are. 0 or negative (on_gone follows). */
 int conn_writev(struct conn *c, const struct iovec *iov, unsigned n);
 size_t conn_queued(const struct conn *c);
