@@ -175,9 +175,9 @@ void request_make_id(struct worker *w, char ret[REQUEST_ID_CHARS]);
 struct request *request_new(struct worker *w, struct conn *c);
 /* Gives its memory back; the arena belongs to the connection. */
 void request_free(struct request *r);
-/* The client has gone, or has all it gets, and the request goes on without it: the request's memory leaves the
- * connection, and what is written to the client from here on goes nowhere. From inside on_gone, or right before
- * conn_finish. */
+/* The client has gone, or has all it gets, and the request goes on without it: the request's memory leaves
+ * the connection, and what is written to the client from here on goes nowhere. From inside on_gone, or right
+ * before conn_finish. */
 void request_detach(struct request *r);
 /* Reply bytes to the client; nothing when there is none. */
 void request_write(struct request *r, const struct iovec *iov, unsigned n);
