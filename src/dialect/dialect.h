@@ -78,6 +78,11 @@ void dialect_prompt(enum dialect_id id, const struct json_doc *d, struct arena *
 void dialect_prompt_with(enum dialect_id id, const struct json_doc *d, const struct prompt_options *options,
                          struct arena *a, struct prompt_context *ret);
 
+/* Usage of a complete JSON reply from its bytes. Where the text's end tells (the last member of that name
+ * stands at the root), the rest is not parsed; otherwise all of it is. Nothing is read from a text that is
+ * not JSON behind that name. <a> is scratch. */
+void dialect_reply_usage(enum dialect_id id, struct span body, struct arena *a, struct usage *io);
+
 /* Whether an event's data can hold usage, from its bytes alone: spares parsing the others, those with
  * "usage": null among them. False means there is none; true may be a nested namesake. */
 bool dialect_may_have_usage(enum dialect_id id, struct span data);

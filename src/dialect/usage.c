@@ -80,7 +80,7 @@ static const char *skip_space(const char *p, const char *end)
 }
 
 static const char name[] = "\"usage\"";
-enum { NAME_BYTES = sizeof name - 1 };
+enum { NAME_BYTES = sizeof name - 1, TAIL_MAX = 1024 };
 
 /* The name in [p, end), or NULL. Every event of a stream is looked at, and memmem takes a step for each byte:
  * so 16 places at once, by the first two bytes. */
@@ -99,6 +99,51 @@ static const char *find_name(const char *p, const char *end)
     }
 #endif
     return memmem(p, (size_t)(end - p), name, NAME_BYTES);
+}
+
+/* The last place in [p, end) where the name begins, or NULL. */
+static const char *find_last_name(const char *p, const char *end)
+{
+    while ((end = memrchr(p, '"', (size_t)(end - p))))
+        if (end - p >= NAME_BYTES - 1 && memcmp(end - (NAME_BYTES - 1), name, NAME_BYTES - 1) == 0)
+            return end - (NAME_BYTES - 1);
+    return NULL;
+}
+
+/* A reply ends with its usage, more or less: the end, from the name on, is an object's text but for its brace
+ * if the name is a member of the root. Inside of something else, more brackets close. False: look at all of
+ * it. */
+static bool read_from_end(enum dialect_id id, struct span body, struct arena *a, struct usage *io)
+{
+    char tail[TAIL_MAX + 1];
+    const char *end = body.p + body.n, *from = body.n > TAIL_MAX ? end - TAIL_MAX : body.p;
+    const char *at = end;
+    do {
+        at = find_last_name(from, at);
+        if (!at || at == body.p || at[-1] == '\\') /* the end of a longer string */
+            return false;
+        const char *colon = skip_space(at + NAME_BYTES, end);
+        if (colon < end && *colon == ':')
+            break;
+    } while (true);
+    size_t n = (size_t)(end - at);
+    tail[0] = '{';
+    memcpy(tail + 1, at, n);
+    struct json_doc d;
+    struct json_fault fault;
+    if (!json_parse(a, span_of(tail, n + 1), NULL, &d, &fault))
+        return false;
+    dialect_get(id)->reply_usage(&d, io);
+    return true;
+}
+
+void dialect_reply_usage(enum dialect_id id, struct span body, struct arena *a, struct usage *io)
+{
+    struct json_doc d;
+    struct json_fault fault;
+    if (!read_from_end(id, body, a, io) && json_parse(a, body, NULL, &d, &fault))
+        dialect_get(id)->reply_usage(&d, io);
+    arena_reset(a);
 }
 
 /* Quotes inside of strings are escaped, so the name with its quotes is a member's name or a string's whole

@@ -30,22 +30,22 @@ void usage_feed_begin(struct request *r, const struct http_head *h)
     }
 }
 
-static void read_json(struct request *r, struct span text,
-                      void (*read)(const struct json_doc *, struct usage *))
+static void read_reply(struct request *r, struct span text)
 {
-    struct arena *a = &r->worker->scratch;
-    struct json_doc d;
-    struct json_fault fault;
-    if (json_parse(a, text, NULL, &d, &fault))
-        read(&d, &r->usage);
-    arena_reset(a);
+    dialect_reply_usage(r->dialect_id, text, &r->worker->scratch, &r->usage);
 }
 
 static void on_event(void *arg, const struct sse_event *e)
 {
     struct request *r = arg;
-    if (dialect_may_have_usage(r->dialect_id, e->data))
-        read_json(r, e->data, r->dialect->event_usage);
+    struct arena *a = &r->worker->scratch;
+    struct json_doc d;
+    struct json_fault fault;
+    if (!dialect_may_have_usage(r->dialect_id, e->data))
+        return;
+    if (json_parse(a, e->data, NULL, &d, &fault))
+        r->dialect->event_usage(&d, &r->usage);
+    arena_reset(a);
 }
 
 void usage_feed(struct request *r, const char *p, size_t n, bool whole)
@@ -55,7 +55,7 @@ void usage_feed(struct request *r, const char *p, size_t n, bool whole)
     } else if (r->reply_encoded) {
         return;
     } else if (whole) {
-        read_json(r, span_of(p, n), r->dialect->reply_usage);
+        read_reply(r, span_of(p, n));
         r->reply_body_whole = true;
     } else if (!r->reply_body.full) {
         buf_add(&r->reply_body, p, n);
@@ -67,7 +67,7 @@ void usage_feed_end(struct request *r)
     if (r->sse_open)
         sse_end(&r->sse, on_event, r);
     else if (!r->reply_body_whole && !r->reply_encoded && !r->reply_body.full && r->reply_body.n)
-        read_json(r, buf_view(&r->reply_body), r->dialect->reply_usage);
+        read_reply(r, buf_view(&r->reply_body));
 }
 
 void usage_feed_discard(struct request *r)

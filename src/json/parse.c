@@ -82,7 +82,10 @@ unsigned json_scan_unicode(struct json_parser *ps, const char *p)
 
 static bool check_text(struct json_parser *ps)
 {
-    if (!(json_cpu_has_avx2() ? json_scan_avx2(ps) : json_scan_base(ps)))
+    bool ok = json_cpu_has_avx512() ? json_scan_avx512(ps)
+              : json_cpu_has_avx2() ? json_scan_avx2(ps)
+                                    : json_scan_base(ps);
+    if (!ok)
         return false;
     if (!ps->wide)
         return true;

@@ -2,9 +2,9 @@
  *
  * What the files of the JSON reader share; nobody outside src/json includes it.
  *
- * The scan of the text (parse_body.h) is compiled twice: for the baseline of the machine and for AVX2, and
- * json_parse picks one at run time. While a container is open, its node's `end` holds the index of the
- * container around it, so the way up needs no stack.
+ * The scan of the text (parse_body.h) is compiled three times: for the baseline of the machine, for AVX2 and
+ * for AVX-512, and json_parse picks one at run time. While a container is open, its node's `end` holds the
+ * index of the container around it, so the way up needs no stack.
  */
 #ifndef ROLTER_JSON_PARSER_H
 #define ROLTER_JSON_PARSER_H
@@ -32,6 +32,7 @@ struct block_masks {
 
 bool json_scan_base(struct json_parser *ps);
 bool json_scan_avx2(struct json_parser *ps);
+bool json_scan_avx512(struct json_parser *ps);
 
 /* Notes the fault; always false, so that a scanner can return it. */
 bool json_scan_fault(struct json_parser *ps, const char *at, const char *what);
@@ -44,8 +45,9 @@ unsigned json_scan_unicode(struct json_parser *ps, const char *p);
 /* Whether the closed object <obj> has a name twice. O(members). */
 bool json_names_repeat(const struct json_parser *ps, uint32_t obj);
 
-/* The AVX2 code may run here. */
+/* The AVX2 code, the AVX-512 code may run here. */
 bool json_cpu_has_avx2(void);
+bool json_cpu_has_avx512(void);
 
 /* Number of bytes of <s> in front of the first one that is not valid UTF-8; s.n when all are. */
 size_t json_utf8_valid(struct span s);

@@ -71,19 +71,19 @@ static void check_node(const struct json_doc *d, uint32_t i, struct arena *a)
 
 static void check_scanners(struct arena *a, struct span text)
 {
-    struct json_parser ps[2];
-    bool ok[2];
-    if (!json_cpu_has_avx2())
-        return;
-    for (int k = 0; k < 2; k++) {
+    bool (*const scanners[])(struct json_parser *) = {json_scan_base, json_scan_avx2, json_scan_avx512};
+    const bool there[] = {true, json_cpu_has_avx2(), json_cpu_has_avx512()};
+    struct json_parser ps[3];
+    bool ok[3];
+    for (int k = 0; k < 3 && there[k]; k++) {
         ps[k] = (struct json_parser){
             .text = text.p, .end = text.p + text.n, .arena = a, .max_depth = 128, .max_nodes = 4000000};
         ps[k].cap = (uint32_t)text.n + 1;
         ps[k].node = ARENA_ARRAY(a, struct json_node, ps[k].cap);
-        ok[k] = k ? json_scan_avx2(&ps[k]) : json_scan_base(&ps[k]);
+        ok[k] = scanners[k](&ps[k]);
+        CHECK(ok[0] == ok[k] && ps[0].odd == ps[k].odd);
+        CHECK(ok[0] ? ps[0].n == ps[k].n : ps[0].fault_at == ps[k].fault_at);
     }
-    CHECK(ok[0] == ok[1] && ps[0].odd == ps[1].odd);
-    CHECK(ok[0] ? ps[0].n == ps[1].n : ps[0].fault_at == ps[1].fault_at);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -66,6 +66,16 @@ static void check_usage(const struct dialect *dialect, enum dialect_id id, const
     usage_init(&e);
     usage_init(&none);
     dialect->reply_usage(d, &u);
+    if (!memmem(d->text.p, d->text.n, "\\u",
+                2)) { /* names that are written with escapes are not looked for */
+        struct arena a;
+        struct usage end;
+        arena_init(&a, NULL);
+        usage_init(&end);
+        dialect_reply_usage(id, d->text, &a, &end);
+        CHECK(memcmp(&u, &end, sizeof u) == 0);
+        arena_reset(&a);
+    }
     dialect->event_usage(d, &e);
     (void)usage_total(&u);
     /* A name that is written with escapes is not seen by the quick look; nobody writes it so. */

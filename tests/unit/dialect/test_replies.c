@@ -127,11 +127,65 @@ static void usages(void **state)
         (c->is_event ? dialect_get(c->id)->event_usage : dialect_get(c->id)->reply_usage)(&d, &u);
         if (memcmp(&u, &c->want, sizeof u) != 0)
             fail_msg("%s", c->text);
+        if (!c->is_event) {
+            usage_init(&u);
+            dialect_reply_usage(c->id, span_str(c->text), &a, &u);
+            if (memcmp(&u, &c->want, sizeof u) != 0)
+                fail_msg("from its end: %s", c->text);
+        }
         bool is_known = c->want.prompt != NONE || c->want.completion != NONE || c->want.total != NONE;
         assert_int_equal(usage_is_known(&u), is_known);
         if (is_known)
             assert_true(dialect_may_have_usage(c->id, span_str(c->text)));
     }
+    arena_reset(&a);
+}
+
+/* The short way from the end of a reply says what reading all of it says. */
+static void usage_from_the_end(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t prompt;
+    } cases[] = {
+        {"{\"usage\":{\"prompt_tokens\":1}}", 1},
+        {" {\"a\":[1,{}],\"usage\" : {\"prompt_tokens\":2} , \"b\":\"c\" } \n", 2},
+        /* inside of something else, before it, behind it, alone */
+        {"{\"x\":{\"usage\":{\"prompt_tokens\":9}},\"usage\":{\"prompt_tokens\":3}}", 3},
+        {"{\"usage\":{\"prompt_tokens\":4},\"x\":{\"usage\":{\"prompt_tokens\":9}}}", 4},
+        {"{\"usage\":{\"prompt_tokens\":5},\"x\":[{\"usage\":{\"prompt_tokens\":9}}]}", 5},
+        {"{\"x\":{\"usage\":{\"prompt_tokens\":9}}}", NONE},
+        {"{\"x\":{\"usage\":{\"prompt_tokens\":9}},\"y\":{}}", NONE},
+        /* as a value, and in a text */
+        {"{\"usage\":{\"prompt_tokens\":6},\"kind\":\"usage\"}", 6},
+        {"{\"usage\":{\"prompt_tokens\":7},\"text\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}", 7},
+        {"{\"usage\":{\"prompt_tokens\":8},\"text\":\"say \\\"usage\"}", 8},
+        {"{\"usage\":{\"prompt_tokens\":8},\"\\\"usage\":{\"prompt_tokens\":9}}", 8},
+        /* the last one counts, as everywhere */
+        {"{\"usage\":{\"prompt_tokens\":9},\"usage\":{\"prompt_tokens\":10}}", 10},
+        {"{\"usage\":null}", NONE},
+        {"{\"usage\":{\"prompt_tokens\":1}", NONE},
+        {"{\"usage\":{\"prompt_tokens\":1}}}", NONE},
+        {"\"usage\":{\"prompt_tokens\":1}}", NONE},
+        {"", NONE},
+        {"{}", NONE},
+    };
+    struct arena a;
+    arena_init(&a, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct usage u;
+        usage_init(&u);
+        dialect_reply_usage(DIALECT_CHAT, span_str(cases[i].text), &a, &u);
+        if (u.prompt != cases[i].prompt)
+            fail_msg("%s", cases[i].text);
+    }
+    /* Far from the end all of it is read. */
+    static char text[8000];
+    int n = snprintf(text, sizeof text, "{\"usage\":{\"prompt_tokens\":11},\"text\":\"%05000d\"}", 0);
+    struct usage u;
+    usage_init(&u);
+    dialect_reply_usage(DIALECT_CHAT, span_of(text, (size_t)n), &a, &u);
+    assert_int_equal(u.prompt, 11);
     arena_reset(&a);
 }
 
@@ -296,10 +350,15 @@ static void error_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths),          cmocka_unit_test(usages),
-        cmocka_unit_test(split_usage),    cmocka_unit_test(totals),
-        cmocka_unit_test(error_types),    cmocka_unit_test(error_bodies),
-        cmocka_unit_test(may_have_usage), cmocka_unit_test(usage_is_found_anywhere),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(usages),
+        cmocka_unit_test(usage_from_the_end),
+        cmocka_unit_test(split_usage),
+        cmocka_unit_test(totals),
+        cmocka_unit_test(error_types),
+        cmocka_unit_test(error_bodies),
+        cmocka_unit_test(may_have_usage),
+        cmocka_unit_test(usage_is_found_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
