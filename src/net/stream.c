@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -450,10 +451,27 @@ static uint16_t port_of(const struct sockaddr *a)
                                           : ((const struct sockaddr_in *)a)->sin_port);
 }
 
+static struct stream *connect_unix(struct net_loop *l, const struct sockaddr_un *addr,
+                                   stream_connect_fn *on_connect, const struct stream_events *ev, void *arg)
+{
+    struct stream *s = stream_new(l, ev, arg, true);
+    s->on_connect = on_connect;
+    CHECK(uv_pipe_init(&l->uv, &s->u.pipe, 0) == 0);
+    s->u.handle.data = s;
+    uv_connect_t *req = MEM_NEW(uv_connect_t);
+    req->data = s;
+    uv_pipe_connect(req, &s->u.pipe, addr->sun_path, on_connected); /* failures come through on_connected */
+    return s;
+}
+
 struct stream *stream_connect(struct net_loop *l, const struct sockaddr *addr, struct tls_context *tls,
                               const char *server_name, stream_connect_fn *on_connect,
                               const struct stream_events *ev, void *arg)
 {
+    if (addr->sa_family == AF_UNIX) {
+        CHECK(!tls);
+        return connect_unix(l, (const struct sockaddr_un *)addr, on_connect, ev, arg);
+    }
     CHECK(addr->sa_family == AF_INET || addr->sa_family == AF_INET6);
     struct stream *s = stream_new(l, ev, arg, false);
     s->on_connect = on_connect;

@@ -40,9 +40,9 @@ enum { STREAM_ERR_TLS = -20001 };
 struct stream *stream_accept(struct net_loop *l, int fd, struct tls_context *tls,
                              const struct stream_events *ev, void *arg);
 
-/* Connects. on_connect(err = 0) when bytes can be written (TLS: handshake done and peer verified against
- * <server_name>), else a negative code and the stream is closed by itself after the call. Close early to
- * cancel. */
+/* Connects to an IPv4, IPv6 or (plain only) Unix address. on_connect(err = 0) when bytes can be written (TLS:
+ * handshake done and peer verified against <server_name>), else a negative code and the stream is closed by
+ * itself after the call. Close early to cancel. */
 typedef void stream_connect_fn(struct stream *s, void *arg, int err);
 struct stream *stream_connect(struct net_loop *l, const struct sockaddr *addr, struct tls_context *tls,
                               const char *server_name, stream_connect_fn *on_connect,
