@@ -232,6 +232,7 @@ void check_settings(struct reader *r)
     map_init(&providers);
     check_providers(r, &providers);
     check_routes(r, &providers);
+    check_policy(r);
     check_virtual_keys(r, &providers);
     check_cache(r);
     map_fini(&providers);

@@ -96,8 +96,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-/* An http or https URL that [egress] allows. False: said why not; true: *ret is the caller's. */
-static bool check_url(struct reader *r, const char *const *field, const char *path, struct net_origin *ret)
+bool check_url(struct reader *r, const char *const *field, const char *path, struct net_origin *ret)
 {
     if (!*field)
         return false;

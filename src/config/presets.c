@@ -18,6 +18,9 @@ static void set_preset(struct arena *a, const struct key_spec *k, void *field)
         else
             *(unsigned *)field = (unsigned)strtoul(k->preset, NULL, 10);
         return;
+    case KEY_INT:
+        *(int *)field = (int)strtol(k->preset, NULL, 10);
+        return;
     case KEY_FLOAT:
         *(double *)field = strtod(k->preset, NULL);
         return;

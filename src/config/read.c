@@ -77,6 +77,18 @@ static void read_uint(struct reader *r, const struct section *s, const struct ke
         *(unsigned *)field = (unsigned)node->integer;
 }
 
+static void read_int(struct reader *r, const struct section *s, const struct key_spec *k,
+                     const struct toml_node *node, void *field)
+{
+    char path[PATH_TEXT];
+    if (!is_kind(r, s, k, node, TOML_K_INTEGER))
+        return;
+    if (node->integer < INT32_MIN || node->integer > INT32_MAX)
+        reader_fault(r, node->at, "%s: %lld is out of range", path_of(s, k, path), (long long)node->integer);
+    else if (field)
+        *(int *)field = (int)node->integer;
+}
+
 static void read_float(struct reader *r, const struct section *s, const struct key_spec *k,
                        const struct toml_node *node, void *field)
 {
@@ -258,7 +270,7 @@ static void read_key(struct reader *r, const struct section *s, const struct key
         read_uint(r, s, k, node, field);
         break;
     case KEY_INT:
-        is_kind(r, s, k, node, TOML_K_INTEGER);
+        read_int(r, s, k, node, field);
         break;
     case KEY_FLOAT:
         read_float(r, s, k, node, field);

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "config/schema.h"
 #include "config/toml_tree.h"
+#include "net/origin.h"
 
 struct finding {
     struct toml_place at; /* line 0 = about the file, or about no file at all */
@@ -62,6 +63,10 @@ void check_routes(struct reader *r, const struct map *providers);
 void check_virtual_keys(struct reader *r, const struct map *providers);
 /* Needs routes and keys; settles who shares entries. */
 void check_cache(struct reader *r);
+void check_policy(struct reader *r);
+/* An http or https URL of something that the gateway calls, and [egress] allows it. False when it is no such
+ * URL; else *ret is the caller's to free. */
+bool check_url(struct reader *r, const char *const *field, const char *path, struct net_origin *ret);
 void check_bundles(struct reader *r, const struct strings *files, const char *path);
 /* A warning when the environment variable that a field names is not set; a fault when it can be no such name.
  */

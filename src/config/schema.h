@@ -19,7 +19,7 @@ enum key_type {
     KEY_BOOL,
     KEY_TRISTATE, /* a boolean that may be absent: enum tristate */
     KEY_UINT,     /* unsigned or uint64_t */
-    KEY_INT,      /* only keys without effect have it; no field */
+    KEY_INT,      /* int */
     KEY_FLOAT,    /* an integer is taken as well */
     KEY_STRING,
     KEY_TIME, /* a date-time with an offset, or a string */
@@ -91,7 +91,8 @@ extern const struct section schema_providers, schema_kv_events, schema_lmcache;
 extern const struct section schema_routes, schema_virtual_keys, schema_model_prices, schema_currency;
 extern const struct section schema_redis, schema_cache, schema_route_cache, schema_semantic, schema_budgets,
     schema_rate_limits;
-extern const struct section schema_guardrails, schema_webhook, schema_plugins, schema_pii;
+extern const struct section schema_guardrails, schema_webhook, schema_plugins, schema_pii,
+    schema_route_advanced;
 
 const struct key_spec *section_find(const struct section *s, struct span name);
 

@@ -155,7 +155,7 @@ static const struct key_spec routes_keys[] = {
           .doc = "Where `precise_cache_aware` gets token ids from."),
     LATER("tokenize_timeout_ms", KEY_UINT, .preset = "200", .min = 1, .max = 60000, .unit = "milliseconds",
           .doc = "For one question to an engine's tokenizer."),
-    ORIGINAL("advanced", "None of its keys has an effect."),
+    {.name = "advanced", .type = KEY_TABLE, .section = &schema_route_advanced, .doc = "Rules of the route."},
 };
 const struct section schema_routes = SECTION_LINES(
     "routes", routes_keys, "Public model names and the targets behind them.", struct route_settings);

@@ -97,6 +97,9 @@ static void show_value(struct show *w, const struct key_spec *k, const void *fie
     case KEY_UINT:
         buf_add_u64(out, k->bytes == sizeof(uint64_t) ? *(const uint64_t *)field : *(const unsigned *)field);
         break;
+    case KEY_INT:
+        buf_printf(out, "%d", *(const int *)field);
+        break;
     case KEY_FLOAT:
         show_float(out, *(const double *)field);
         break;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "gateway/plan_parts.h"
 #include "json/json.h"
+#include "policy/policy.h"
 
 static void build_egress(struct plan *p)
 {
@@ -66,6 +67,16 @@ static void build_prices(struct plan *p)
     }
 }
 
+static void build_policy(struct plan *p)
+{
+    const struct settings *s = p->settings;
+    struct policy_route_rules *routes = mem_array(s->n_routes + 1, sizeof *routes);
+    for (unsigned i = 0; i < s->n_routes; i++)
+        routes[i] = (struct policy_route_rules){s->routes[i].model, &s->routes[i].rules};
+    p->policy = policy_new(&s->policy, routes, s->n_routes, &s->ca_bundles, &p->egress);
+    free(routes);
+}
+
 struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct plan *previous,
                         uint64_t now_ms)
 {
@@ -87,6 +98,7 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     plan_build_providers(p);
     plan_build_routes(p, previous);
     plan_build_keys(p);
+    build_policy(p);
     fleet_sweep(fleet, now_ms);
     return p;
 }
@@ -102,6 +114,7 @@ void plan_unref(struct plan *p)
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
     uint64_t now_ms = clock_mono_ms();
+    policy_free(p->policy);
     plan_free_keys(p);
     plan_free_routes(p, now_ms);
     plan_free_providers(p, now_ms);

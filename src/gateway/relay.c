@@ -15,7 +15,8 @@ static bool must_hold(const struct request *r, const struct http_head *h)
     if (LIKELY(!r->plan->policy) || h->status < 200 || h->status >= 300 || h->body == HTTP_BODY_NONE ||
         r->is_event_stream)
         return false;
-    return policy_wants_reply(r->plan->policy, r->route->settings ? r->route->model : NULL, r->dialect_id);
+    return policy_wants_reply(r->plan->policy, r->route->settings ? r->route->model : NULL, r->dialect_id,
+                              r->policy_ticket);
 }
 
 /* The reply is collected, up to what a request's body may have; its head waits with it. */

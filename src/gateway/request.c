@@ -71,6 +71,7 @@ void request_free(struct request *r)
     struct worker *w = r->worker;
     buf_fini(&r->reply_body);
     buf_fini(&r->kept.body);
+    policy_ticket_free(r->policy_ticket);
     if (r->sse_open)
         sse_fini(&r->sse);
     arena_reset(&r->large);

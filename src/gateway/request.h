@@ -104,6 +104,10 @@ struct request {
     struct plan_route *route;
     struct candidate_pool *pools;
     unsigned n_pools;
+    struct policy_ticket *policy_ticket; /* what the policy keeps for this request; NULL without a policy */
+    struct policy_call *admission;       /* while the policy looks at the request */
+    bool admitted;                       /* it has spoken */
+    enum step after_policy;
     struct prompt_context prompt;
     bool prompt_read; /* by a strategy's wish */
     /* By a strategy's wish (strategy_reads_tokens), in the request's arena; without a wish both are empty. */

@@ -12,6 +12,8 @@
 
 #include "balance/balance.h"
 #include "base/arena.h"
+#include "base/strings.h"
+#include "policy/settings.h"
 #include "signals/lmcache.h"
 
 /* Seconds of a key in milliseconds; what does not fit (49 days) is the most that does. */
@@ -21,11 +23,6 @@ static inline unsigned secs_to_ms(unsigned secs)
 }
 
 enum tristate { TRI_UNSET, TRI_FALSE, TRI_TRUE };
-
-struct strings {
-    const char **item;
-    unsigned n;
-};
 
 /* A table of free-form keys (routes.params): values as JSON text. */
 struct json_member {
@@ -204,6 +201,7 @@ struct route_settings {
     unsigned n_variants;
     struct json_members params;
     struct param_policy_settings param_policy;
+    struct route_rule_settings rules;
     struct route_cache_settings cache;
     unsigned line;
 };
@@ -249,6 +247,7 @@ struct settings {
     struct logging_settings logging;
     struct admin_settings admin;
     struct currency_settings currency;
+    struct policy_settings policy;
     struct cache_settings cache;
     struct provider_settings_file *providers;
     unsigned n_providers;

@@ -8,11 +8,11 @@
 #include "policy/delivery.h"
 
 /* Billed, but not what the client gets (D4). */
-static void withhold(struct request *r, const struct delivery_result *d)
+static void withhold(struct request *r, const struct policy_result *d)
 {
     r->withheld = true;
     metric_add(metric_plain(M_WITHHELD), 1);
-    request_refuse(r, d->status, d->code, NULL, "%.*s", SPAN_FMT(d->message));
+    request_refuse(r, d->status, d->code, d->param, "%.*s", SPAN_FMT(d->message));
     if (d->reason.n)
         r->error = arena_dup(r->arena, d->reason).p;
 }
@@ -27,20 +27,20 @@ static void write_reply(struct request *r, struct span body)
     reply_write_whole(r, out, body);
 }
 
-static void on_done(void *arg, const struct delivery_result *d)
+static void on_done(void *arg, const struct policy_result *d)
 {
     struct request *r = arg;
     bool parked = r->delivery.call != NULL;
     r->delivery.call = NULL;
     r->delivery.done = true;
     switch (d->verdict) {
-    case DELIVERY_SAME:
+    case POLICY_SAME:
         write_reply(r, r->delivery.input.body);
         break;
-    case DELIVERY_OTHER:
+    case POLICY_OTHER:
         write_reply(r, d->body);
         break;
-    case DELIVERY_REFUSE:
+    case POLICY_REFUSE:
         withhold(r, d);
         break;
     }
@@ -52,6 +52,9 @@ enum step step_deliver(struct request *r)
 {
     struct delivery *d = &r->delivery;
     d->input.loop = &r->worker->loop;
+    d->input.pool = r->worker->pool;
+    d->input.model = r->model;
+    d->input.ticket = r->policy_ticket;
     d->input.dialect_id = r->dialect_id;
     d->input.route = r->route->settings ? r->route->model : NULL;
     d->input.request_id = r->id;

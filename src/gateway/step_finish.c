@@ -73,6 +73,7 @@ static void write_row(struct request *r, uint64_t latency_us)
         .queue_ms = r->queue_us / 1000,
         .attempts = r->attempts,
         .error = span_str(r->error),
+        .annotations = r->policy_ticket ? policy_ticket_notes(r->policy_ticket) : SPAN_NONE,
     };
     if (r->key) {
         row.virtual_key = r->key->name_span;
@@ -138,6 +139,8 @@ enum step step_finish(struct request *r)
     request_end_attempt(r);
     if (r->delivery.call)
         policy_call_cancel(r->delivery.call);
+    if (r->admission)
+        policy_call_cancel(r->admission);
     settle_status(r);
     if (!r->no_row) {
         uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;

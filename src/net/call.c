@@ -14,11 +14,40 @@ struct call {
     struct buf reply;
     char *content_type;
     int status;
+    bool secret;
 };
+
+enum { SECRET_BYTES_MIN = 4096, HEAD_ROOM = 128 };
+
+static void wipe(struct buf *b)
+{
+    if (b->p)
+        explicit_bzero(b->p, b->cap);
+}
+
+/* Growing in place would leave copies behind. */
+static bool add_secret(struct buf *b, const char *p, size_t n)
+{
+    if (n <= b->cap - b->n || n > b->max || b->n > b->max - n)
+        return buf_add(b, p, n);
+    struct buf bigger;
+    size_t cap = 2 * (b->n + n);
+    buf_init(&bigger, b->max);
+    buf_reserve(&bigger, cap < SECRET_BYTES_MIN ? SECRET_BYTES_MIN : cap > b->max ? b->max : cap);
+    buf_add(&bigger, b->p, b->n);
+    wipe(b);
+    buf_fini(b);
+    *b = bigger;
+    return buf_add(b, p, n);
+}
 
 static void on_timer_closed(uv_handle_t *h)
 {
     struct call *c = CONTAINER_OF((uv_timer_t *)h, struct call, timer);
+    if (c->secret) {
+        wipe(&c->request);
+        wipe(&c->reply);
+    }
     buf_fini(&c->request);
     buf_fini(&c->reply);
     free(c->content_type);
@@ -48,7 +77,7 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
 static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
 {
     struct call *c = arg;
-    if (buf_add(&c->reply, p, n))
+    if (c->secret ? add_secret(&c->reply, p, n) : buf_add(&c->reply, p, n))
         return;
     exchange_cancel(x);
     struct call_reply r = {
@@ -99,6 +128,9 @@ struct call *call_start(struct pool *p, const struct call_request *r, call_fn *d
     c->arg = arg;
     buf_init(b, SIZE_MAX / 2);
     buf_init(&c->reply, r->max_reply_bytes);
+    c->secret = r->secret;
+    buf_reserve(b, strlen(r->method) + r->path.n + strlen(r->origin->host_header) + r->headers.n + r->body.n +
+                       HEAD_ROOM);
     buf_add_str(b, r->method);
     buf_add_char(b, ' ');
     buf_add_span(b, r->path.n ? r->path : SPAN("/"));

@@ -27,6 +27,7 @@ struct row {
     uint64_t latency_ms, ttft_ms, queue_ms;
     unsigned attempts;
     struct span pick_reason, pick_detail, cache_reason, error;
+    struct span annotations; /* of guardrails, webhook, plugins: a JSON array as text */
 };
 
 /* One JSON object and a newline: `ts` in RFC 3339, booleans as 0 and 1, invalid UTF-8 as U+FFFD. When it does

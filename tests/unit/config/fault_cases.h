@@ -8,6 +8,8 @@
 /* A provider for the cases that need one. */
 #define P "[[providers]]\nname = \"a\"\nkind = \"openai\"\napi_base = \"http://h\"\n"
 
+#define RULE "[[guardrails.rules]]\nname = \"a\"\nstage = \"pre_call\"\naction = \"block\"\n"
+
 /* All that there are, in their order. */
 #define STRATEGIES                                                                                           \
     "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware, "                \
@@ -105,9 +107,47 @@ static const struct fault_case {
     {"[[virtual_keys]]\nkey = \"\"\n", "t:2:7: error: virtual_keys.key: must not be empty\n"},
     {"[egress]\nallow_hosts = [\"\"]\n", "t:2:16: error: egress.allow_hosts: must not be empty\n"},
     {"[server]\nhost = \"a\\u0000b\"\n", "t:2:8: error: server.host: a NUL character is not allowed\n"},
+    {"[[guardrails.rules]]\nname = \"a\"\nstage = \"pre_call\"\naction = \"block\"\n",
+     "t:1:1: error: guardrails.rules: needs \"builtin\" or \"pattern\"\n"},
+    {RULE "builtin = \"email\"\npattern = \"x\"\n",
+     "t:1:1: error: guardrails.rules: needs \"builtin\" or \"pattern\", not both\n"},
+    {RULE "builtin = \"iban\"\n",
+     "t:5:11: error: guardrails.rules.builtin: \"iban\" is not one of \"email\", \"phone\", "
+     "\"api_token\", \"payment_card\"\n"},
+    {RULE "pattern = \"a(b\"\n", "t:5:11: error: guardrails.rules.pattern: missing ): a(b\n"},
+    {RULE "pattern = 'a*'\n", "t:5:11: error: guardrails.rules.pattern: it matches the empty text, so it "
+                              "would match everywhere\n"},
+    {RULE "pattern = 'x'\n" RULE "pattern = 'y'\n",
+     "t:7:8: error: guardrails.rules.name: \"a\" is already used in line 2\n"},
+    {RULE "pattern = 'x'\nreplacement = "
+          "\"1234567890123456789012345678901234567890123456789012345678901234+\"\n",
+     "t:6:15: error: guardrails.rules.replacement: is longer than 64 bytes\n"},
+    {RULE "pattern = 'x'\n" P "[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" }]\nadvanced = "
+          "{ guardrails = { disable = [\"b\"] } }\n",
+     "t:13:40: error: routes.advanced.guardrails.disable: there is no rule \"b\"\n"},
+    {"[guardrail_webhook]\nenabled = true\n",
+     "t:2:11: error: guardrail_webhook: the key \"url\" is missing\n"},
+    {"[guardrail_webhook]\nenabled = true\nurl = \"ftp://h\"\n",
+     "t:3:7: error: guardrail_webhook.url: the URL does not start with http:// or https://\n"},
+    {"[egress]\nblock_private = true\n[pii_sanitizer]\nenabled = true\nurl = \"http://10.0.0.1/x\"\n",
+     "t:5:7: error: pii_sanitizer.url: \"10.0.0.1\" is a private address, which [egress] refuses\n"},
+    {"[pii_sanitizer]\nenabled = true\nurl = \"http://h\"\nrestoration = \"trusted_downstream\"\n",
+     "t:2:11: error: pii_sanitizer: needs \"restore_url\" unless restoration is \"never\"\n"},
+    {"[[plugins.instances]]\nslug = \"p\"\nstage = \"pre_route\"\nendpoint = \"http://h\"\nposition = "
+     "3000000000\norg_id = \"o\"\n",
+     "t:5:12: error: plugins.instances.position: 3000000000 is out of range\nt:6:10: warning: "
+     "plugins.instances.org_id: no key has one here, so this plugin is never called\n"},
+    {"[[plugins.instances]]\nslug = \"p\"\nstage = \"pre_route\"\nendpoint = \"http://h\"\nauth = { bearer "
+     "= { token_env = \"1\" }, shared_secret = { secret_env = \"-\" } }\n",
+     "t:5:33: error: plugins.instances.auth: is not the name of an environment variable\nt:5:71: error: "
+     "plugins.instances.auth: has \"bearer\" and \"shared_secret\"\nt:5:71: error: plugins.instances.auth: "
+     "is "
+     "not the name of an environment variable\n"},
+    {"[pii_sanitizer.auth.bearer]\n",
+     "t:1:1: error: pii_sanitizer.auth.bearer: the key \"token_env\" is missing\n"},
     {"[guardrails]\nstreaming_post_call = \"deny\"\n",
-     "t:1:2: warning: guardrails: has no effect in this version\nt:2:23: error: "
-     "guardrails.streaming_post_call: \"deny\" is not one of \"reject\", \"passthrough\", \"apply\"\n"},
+     "t:2:23: error: guardrails.streaming_post_call: \"deny\" is not one of \"reject\", \"passthrough\", "
+     "\"apply\"\n"},
     {P "[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" }]\nparam_policy = { mode = \"no\" }\n",
      "t:8:25: error: routes.param_policy.mode: \"no\" is not one of \"allow\", \"deny\"\n"},
     {"[[providers]]\n",

@@ -102,13 +102,25 @@ static const char everything[] = //
     "meta = { \"a:b\" = { c = [] }, when = 2026-12-01T05:00:00Z }\n"
     "[routes.cache]\nper_key = false\nttl_secs = 7\ncoalesce = false\n"
     "[routes.param_policy]\nmode = \"deny\"\nallow = [\"n\"]\n"
+    "[routes.advanced.guardrails]\ndisable = [\"one\"]\n"
     "[[routes]]\nmodel = \"v\"\n"
     "[[routes.variants]]\nname = \"one\"\nweight = 9\ntargets = [{ provider = \"a\" }]\nparams = { top_p = "
     "1e-3 }\n"
     "[[routes.variants]]\nname = \"two\"\n[[routes.variants.targets]]\nprovider = \"b/c\"\n"
     "[[virtual_keys]]\nkey = \"s1\"\nname = \"n\"\nmodels = [\"m\"]\nproviders = [\"a\"]\ncache = false\n"
     "expires_at = 2030-01-31T02:00:00.5+02:00\n"
-    "[[virtual_keys]]\nkey = \"s2\"\ndisabled = true\nexpires_at = \"2030-01-31T00:00:00Z\"\n";
+    "[[virtual_keys]]\nkey = \"s2\"\ndisabled = true\nexpires_at = \"2030-01-31T00:00:00Z\"\n"
+    "[guardrails]\nenabled = true\nmax_scan_bytes = 9\nstreaming_post_call = \"apply\"\non_budget = "
+    "\"pass\"\n"
+    "[[guardrails.rules]]\nname = \"one\"\nbuiltin = \"phone\"\nstage = \"post_call\"\naction = \"redact\"\n"
+    "[[guardrails.rules]]\nname = \"two\"\npattern = 'a\\d\"'\nstage = \"pre_call\"\naction = \"block\"\n"
+    "replacement = \"#\"\ninclude_system = true\n"
+    "[guardrail_webhook]\nenabled = true\nurl = \"https://w/x\"\nstage = \"post_call\"\n"
+    "auth = { shared_secret = { secret_env = \"HOME\" } }\n"
+    "[[plugins.instances]]\nslug = \"p\"\nstage = \"post_response\"\nposition = -3\n"
+    "failure_mode = \"fail_closed\"\nendpoint = \"http://p\"\nauth.bearer.token_env = \"PATH\"\n"
+    "[pii_sanitizer]\nenabled = true\nurl = \"http://s/a\"\nrestore_url = \"http://s/b\"\n"
+    "direction = \"both\"\nrestoration = \"caller_authorized\"\nentities = [\"EMAIL\"]\n";
 
 static void values(void **state)
 {
@@ -156,6 +168,20 @@ static void values(void **state)
                 s->model_prices[1].cached_input_per_mtok == 0);
     assert_true(s->model_prices[1].input_per_mtok == 1e-7);
     assert_string_equal(s->currency.rates.item[1].value.p, "150");
+    assert_string_equal(m->rules.disable.item[0], "one");
+    const struct guardrail_settings *g = &s->policy.guardrails;
+    assert_true(g->enabled && g->max_scan_bytes == 9 && g->streaming_post_call == STREAM_APPLY &&
+                g->on_budget == BUDGET_PASS && g->n_rules == 2);
+    assert_true(g->rules[0].stage == RULE_POST_CALL && g->rules[0].action == RULE_REDACT);
+    assert_string_equal(g->rules[1].pattern, "a\\d\"");
+    const struct webhook_settings *w = &s->policy.webhook;
+    assert_true(w->stage == RULE_POST_CALL && w->failure_mode == FAILURE_OPEN && w->timeout_ms == 2000);
+    assert_string_equal(w->auth.secret_env, "HOME");
+    const struct plugin_settings *p = &s->policy.plugins.instances[0];
+    assert_true(p->position == -3 && p->failure_mode == FAILURE_CLOSED && p->stage == PLUGIN_POST_RESPONSE);
+    assert_string_equal(p->auth.token_env, "PATH");
+    assert_true(s->policy.pii.direction == PII_BOTH && s->policy.pii.restoration == PII_CALLER_AUTHORIZED &&
+                s->policy.pii.max_body_bytes == 262144);
     settings_free(s);
 }
 
