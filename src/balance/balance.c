@@ -90,7 +90,7 @@ static bool is_as_asked(const struct balancer *b, enum strategy_id id, const str
     for (unsigned i = 0; i < n; i++) {
         const struct pool_target *x = &b->targets[i], *y = &targets[i];
         if (x->target != y->target || x->weight != (y->weight ? y->weight : 1) ||
-            x->cost_known != y->cost_known || (x->cost_known && x->cost != y->cost))
+            x->cost_known != y->cost_known || (x->cost_known && x->cost != y->cost) || x->kv != y->kv)
             return false;
     }
     return true;

@@ -40,12 +40,15 @@ enum strategy_id {
 /* A9: what a token is taken for when nobody has counted. */
 enum { BYTES_PER_TOKEN = 4 };
 
+struct kv_source;
+
 struct pool_target {
     struct target *target;
     unsigned weight; /* >= 1 */
     /* Price of a million prompt tokens and a million completion tokens together, in any one unit. */
     bool cost_known;
     double cost;
+    const struct kv_source *kv; /* what its engine says it holds (kv_source.h); NULL: it says nothing */
 };
 
 /* Knobs of single strategies. */
@@ -169,7 +172,10 @@ struct pick_why {
     bool lmcache_decides;         /* some candidate's is known, */
     bool has_lmcache;             /* the target's is */
     float lmcache;                /* its score: 1 empty, 0 full or unavailable */
-    int runner_up;                /* who would have been next; after a guard's veto, who was refused; -1 */
+    bool has_resident;
+    float resident;           /* share of the prompt's tokens that the target's engine says it holds */
+    const char *not_resident; /* why engines had no part in it: a word; NULL when they were not asked */
+    int runner_up;            /* who would have been next; after a guard's veto, who was refused; -1 */
 };
 
 struct pick {

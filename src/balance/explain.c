@@ -29,6 +29,13 @@ void balance_explain(const struct balancer *b, const struct pick *p, struct buf 
         word(out, begin, "share=");
         decimal(out, (double)y->share, 100);
     }
+    if (y->has_resident) {
+        word(out, begin, "resident=");
+        decimal(out, (double)y->resident, 100);
+    } else if (y->not_resident) {
+        word(out, begin, "resident=");
+        buf_add_str(out, y->not_resident);
+    }
     if (y->has_load) {
         word(out, begin, "load=");
         buf_add_u64(out, y->load);

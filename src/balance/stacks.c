@@ -9,10 +9,12 @@
 #include <stdlib.h>
 
 #include "balance/affinity.h"
+#include "balance/kv_source.h"
 #include "balance/session_map.h"
 #include "balance/strategy.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "observe/metrics.h"
 
 /* Sums that differ by less are equal. */
 #define SCORE_EPSILON 1e-6
@@ -33,6 +35,7 @@ struct stack {
     double signal;  /* 1 for the lowest value, 0 for the highest */
     double lmcache; /* 1 when the LMCache is empty; 0 when full, unavailable or unknown (R10) */
     enum signal which;
+    double resident; /* share of the prompt that its engine says it holds */
 };
 
 /* By strategy_id. */
@@ -42,7 +45,7 @@ static const struct stack stacks[STRATEGY_COUNT] = {
     [STRATEGY_FASTEST] = {.signal = 1, .which = SIGNAL_LATENCY, .load = 0.25},
     [STRATEGY_PREDICTED_LATENCY] = {.signal = 1, .which = SIGNAL_PREDICTION, .load = 0.25},
     [STRATEGY_LMCACHE_AWARE] = {.lmcache = 1, .load = 0.25},
-    [STRATEGY_PRECISE_CACHE_AWARE] = {.load = 0.25},
+    [STRATEGY_PRECISE_CACHE_AWARE] = {.resident = 1, .load = 0.25},
 };
 
 struct stack_state {
@@ -153,12 +156,14 @@ struct scored {
     uint64_t warmth;
     struct turn turn;
     struct prefix_hit hit;
+    struct kv_share resident;
 };
 
 struct ranking {
     struct scored best;
     int second;
     double second_score;
+    bool resident_known; /* some candidate's engine says what it holds */
 };
 
 static bool is_before(const struct scored *x, const struct scored *y)
@@ -200,17 +205,35 @@ static void match_word(const struct balancer *b, const struct pick_context *c, u
     prefix_match(s->affinity.index, c->prompt, s->affinity.slot + first, n, ret);
 }
 
+/* What the engines behind the targets of one word say that they have of the prompt. */
+static bool ask_word(const struct balancer *b, const struct pick_context *c, unsigned first,
+                     uint64_t candidates, struct kv_share *ret)
+{
+    struct kv_ask ask[WORD] = {0};
+    for (uint64_t left = candidates; left; left &= left - 1) {
+        unsigned bit = (unsigned)__builtin_ctzll(left);
+        const struct pool_target *t = &b->targets[first + bit];
+        ask[bit] = (struct kv_ask){t->kv, target_model(t->target)};
+    }
+    unsigned n = b->n - first < WORD ? b->n - first : WORD;
+    return kv_match(&c->tokens, c->cache_salt, c->now_ms, ask, n, ret);
+}
+
 static struct ranking rank_all(const struct balancer *b, const struct pick_context *c,
                                const struct candidates *set, const struct bounds *m)
 {
     const struct stack_state *s = b->state;
     bool prefix = reads_prefix(s, c);
+    bool resident = stacks[b->id].resident > 0;
     struct prefix_hit hits[WORD];
+    struct kv_share shares[WORD];
     struct ranking r = {.best.index = -1, .second = -1};
     for (unsigned w = 0; w < set->words; w++) {
         uint64_t left = set->a[w] & set->b[w];
         if (left && prefix)
             match_word(b, c, w * WORD, left, hits);
+        if (left && resident)
+            r.resident_known |= ask_word(b, c, w * WORD, left, shares);
         for (; left; left &= left - 1) {
             unsigned bit = (unsigned)__builtin_ctzll(left), i = w * WORD + bit;
             struct scored x = {.index = (int)i, .load = load_of(b, i, c->now_ms)};
@@ -220,6 +243,10 @@ static struct ranking rank_all(const struct balancer *b, const struct pick_conte
             }
             x.turn = turn_look(b, s->turns, i);
             x.score = score(b, c, m, i, x.load, affinity_share(x.hit.bytes, c->prompt.n));
+            if (resident) {
+                x.resident = shares[bit];
+                x.score += stacks[b->id].resident * (double)x.resident.share;
+            }
             rank(&r, &x);
         }
     }
@@ -244,6 +271,18 @@ static void explain_lmcache(const struct balancer *b, const struct pick_context 
     ret->lmcache_decides = known;
     ret->has_lmcache = provider_lmcache(b->providers[i], c->now_ms, &v);
     ret->lmcache = (float)v;
+}
+
+/* What the engines said about the chosen one, or why they had no part in it. */
+static void explain_resident(const struct pick_context *c, const struct ranking *r, struct pick_why *ret)
+{
+    if (r->resident_known) {
+        metric_add(metric_plain(M_KV_DECISIONS), 1);
+        ret->has_resident = true;
+        ret->resident = r->best.resident.share;
+    } else {
+        ret->not_resident = c->tokens.n > 0 ? "no_index" : c->tokens.why ? c->tokens.why : "no_ids";
+    }
 }
 
 static uint64_t session_key(const struct pick_context *c)
@@ -289,6 +328,10 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     }
     record(b, c, (unsigned)r.best.index, &r.best.hit, p);
     prefix_section_end();
+    if (stacks[b->id].resident > 0) {
+        explain_resident(c, &r, &p->why);
+        says_something = r.resident_known;
+    }
     return (struct choice){r.best.index, says_something ? PICK_SCORE : PICK_LEAST_LOAD};
 }
 
