@@ -42,19 +42,22 @@ static void register_metrics(struct cache_store *s)
         s->m_results[i] = metric_series(M_CACHE_REDIS, NAMES[i], NULL, NULL);
 }
 
-static bool is_namespace(const char *name)
+const char *store_namespace_fault(const char *name_space)
 {
-    for (const char *p = name; *p; p++)
+    if (!*name_space || strlen(name_space) > STORE_NAMESPACE_MAX)
+        return "must have 1 to 200 bytes";
+    for (const char *p = name_space; *p; p++)
         if ((unsigned char)*p <= ' ' || *p == '{' || *p == '}' || *p == 0x7f)
-            return false;
-    return *name && strlen(name) <= STORE_NAMESPACE_MAX;
+            return "must not contain white space or braces";
+    return NULL;
 }
 
 struct cache_store *store_new(const struct store_options *o, char *ret_error)
 {
     const char *name_space = o->name_space ? o->name_space : NAMESPACE;
-    if (!is_namespace(name_space)) {
-        snprintf(ret_error, ERROR_BYTES, "the namespace is empty, too long, or has white space or braces");
+    const char *why = store_namespace_fault(name_space);
+    if (why) {
+        snprintf(ret_error, ERROR_BYTES, "the namespace %s", why);
         return NULL;
     }
     struct cache_store *s = MEM_NEW(struct cache_store);

@@ -42,6 +42,9 @@ struct store_options {
     void *tell_arg;
 };
 
+/* NULL when it can be one, else why not. */
+const char *store_namespace_fault(const char *name_space);
+
 /* NULL with a text in ret_error (256 bytes): the URL, the namespace or a CA bundle cannot be used. */
 struct cache_store *store_new(const struct store_options *o, char *ret_error);
 /* The ports are closed. NULL is allowed. */

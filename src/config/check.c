@@ -235,5 +235,6 @@ void check_settings(struct reader *r)
     check_policy(r);
     check_virtual_keys(r, &providers);
     check_cache(r);
+    check_redis(r);
     map_fini(&providers);
 }

@@ -36,7 +36,8 @@ static const char *env_text(const char *name)
 
 static void apply_overrides(struct settings *s, const struct config_overrides *o)
 {
-    const char *pepper = env_text("ROLTER_KEY_PEPPER"), *clickhouse = env_text("CLICKHOUSE_URL");
+    const char *pepper = env_text("ROLTER_KEY_PEPPER"), *clickhouse = env_text("CLICKHOUSE_URL"),
+               *redis = env_text("ROLTER_REDIS_URL");
     if (o && o->host)
         s->server.host = arena_dup(&s->arena, span_str(o->host)).p;
     if (o && o->port_given)
@@ -45,6 +46,10 @@ static void apply_overrides(struct settings *s, const struct config_overrides *o
         s->server.key_pepper = arena_dup(&s->arena, span_str(pepper)).p;
     if (clickhouse && !s->logging.clickhouse_url)
         s->logging.clickhouse_url = arena_dup(&s->arena, span_str(clickhouse)).p;
+    if (redis) {
+        s->redis.url = arena_dup(&s->arena, span_str(redis)).p;
+        s->redis.url_is_env = true;
+    }
 }
 
 /* Takes over <r>'s settings and gives them back, or NULL. */

@@ -25,7 +25,7 @@ static const struct key_spec root_keys[] = {
     KEY_ITEMS("providers", struct settings, providers, n_providers, &schema_providers, .flags = KEYF_TIERS),
     KEY_ITEMS("routes", struct settings, routes, n_routes, &schema_routes),
     KEY_ITEMS("virtual_keys", struct settings, virtual_keys, n_virtual_keys, &schema_virtual_keys),
-    LATER("redis", KEY_TABLE, .section = &schema_redis),
+    KEY_SUB("redis", struct settings, redis, &schema_redis),
     KEY_SUB("cache", struct settings, cache, &schema_cache),
     LATER("budgets", KEY_TABLES, .section = &schema_budgets),
     LATER("rate_limits", KEY_TABLES, .section = &schema_rate_limits),

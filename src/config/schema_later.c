@@ -3,15 +3,6 @@
  */
 #include "config/schema.h"
 
-static const struct key_spec redis_keys[] = {
-    LATER("url", KEY_STRING, .flags = KEYF_SECRET,
-          .doc = "redis://, rediss:// or unix:// URL; `ROLTER_REDIS_URL` wins."),
-    LATER("cluster", KEY_BOOL, .preset = "false", .doc = "The server is a cluster."),
-    LATER("budget_ms", KEY_UINT, .preset = "50", .min = 1, .max = 60000, .unit = "milliseconds",
-          .doc = "For all waiting on Redis of one request."),
-};
-const struct section schema_redis = SECTION("redis", redis_keys, "Shared store of the response cache.");
-
 static const char *const budget_scope_words[] = {"key",     "route",         "org",      "team",
                                                  "project", "business_unit", "customer", NULL};
 static const char *const period_words[] = {"monthly", "daily", "total", NULL};

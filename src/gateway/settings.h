@@ -171,6 +171,13 @@ struct param_policy_settings {
 enum cache_scope { CACHE_SCOPE_KEY, CACHE_SCOPE_ROUTE };
 
 /* [cache] */
+struct redis_settings {
+    const char *url; /* NULL = none */
+    bool cluster;
+    bool url_is_env; /* from ROLTER_REDIS_URL */
+    unsigned budget_ms;
+};
+
 struct cache_settings {
     bool enabled;
     unsigned default_ttl_secs;
@@ -248,6 +255,7 @@ struct settings {
     struct admin_settings admin;
     struct currency_settings currency;
     struct policy_settings policy;
+    struct redis_settings redis;
     struct cache_settings cache;
     struct provider_settings_file *providers;
     unsigned n_providers;

@@ -68,16 +68,12 @@ static void fill_defaults(struct redis_options *o)
 struct redis_server *redis_server_new(const struct redis_options *o, char *ret_error)
 {
     struct redis_url url;
-    const char *why;
-    if (!redis_url_parse(span_str(o->url), &url, &why)) {
+    const char *why = redis_url_fault(o->url, o->cluster);
+    if (why) {
         snprintf(ret_error, ERROR_BYTES, "%s", why);
         return NULL;
     }
-    if (o->cluster && (url.path || url.db)) {
-        snprintf(ret_error, ERROR_BYTES, "a cluster has neither Unix sockets nor numbered databases");
-        redis_url_fini(&url);
-        return NULL;
-    }
+    CHECK(redis_url_parse(span_str(o->url), &url, &why));
     for (size_t i = 0; url.origin.tls && i < o->n_ca_bundles; i++) {
         if (!tls_bundle_check(o->ca_bundles[i], ret_error)) {
             redis_url_fini(&url);

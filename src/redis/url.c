@@ -173,6 +173,18 @@ bool redis_url_parse(struct span url, struct redis_url *ret, const char **ret_wh
     return true;
 }
 
+const char *redis_url_fault(const char *url, bool cluster)
+{
+    struct redis_url u;
+    const char *why = NULL;
+    if (!redis_url_parse(span_str(url), &u, &why))
+        return why;
+    if (cluster && (u.path || u.db))
+        why = "a cluster has neither Unix sockets nor numbered databases";
+    redis_url_fini(&u);
+    return why;
+}
+
 void redis_url_fini(struct redis_url *u)
 {
     if (u->origin.host)

@@ -20,6 +20,8 @@ struct redis_url {
 
 /* False with a reason (static text, without any part of the URL). Owner: caller, redis_url_fini. */
 bool redis_url_parse(struct span url, struct redis_url *ret, const char **ret_why);
+/* NULL when the URL is good for a server or, with <cluster>, for a node of a cluster; else why not. */
+const char *redis_url_fault(const char *url, bool cluster);
 void redis_url_fini(struct redis_url *u);
 
 #endif

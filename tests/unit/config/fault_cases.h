@@ -74,8 +74,16 @@ static const struct fault_case {
      "t:2:7: error: client.injected_headers.x-a: expected a string, found an integer\n"},
     {"[currency.rates]\nEUR = \"1\"\n",
      "t:2:7: error: currency.rates.EUR: expected a number, found a string\n"},
-    {"[redis]\nurl = 1\n", "t:1:2: warning: redis: has no effect in this version\nt:2:7: error: redis.url: "
-                           "expected a string, found an integer\n"},
+    {"[redis]\nurl = 1\n", "t:2:7: error: redis.url: expected a string, found an integer\n"},
+    {"[redis]\nurl = \"http://user:secret@h\"\n",
+     "t:2:7: error: redis.url: it begins with none of redis://, rediss://, unix://\n"},
+    {"[redis]\nurl = \"unix:///r.sock\"\ncluster = true\n",
+     "t:2:7: error: redis.url: a cluster has neither Unix sockets nor numbered databases\n"},
+    {"[redis]\nurl = \"redis://h\"\nbudget_ms = 0\n",
+     "t:3:13: error: redis.budget_ms: 0 is out of range (1 to 60000)\n"},
+    {"[cache]\nnamespace = \"a b\"\n",
+     "t:2:13: error: cache.namespace: must not contain white space or braces\n"},
+    {"[redis]\ncluster = true\n", "t:2:11: warning: redis.cluster: there is no url\n"},
     {"[[virtual_keys]]\nkey = 1979-05-27\n",
      "t:2:7: error: virtual_keys.key: expected a string, found a date\n"},
     {"[server]\nport = 65536\n", "t:2:8: error: server.port: 65536 is out of range (0 to 65535)\n"},
@@ -354,7 +362,6 @@ static const struct fault_case {
        "\"m\"\ntargets = [{ provider = \"a\" }]\n[routes.cache]\nper_key = false\nscope = \"key\"\n",
      "t:7:19: warning: cache.max_entry_bytes: entries of more than half of memory_bytes are not kept in "
      "memory\nt:13:11: error: routes.cache.per_key: contradicts \"scope\"\n"},
-    {"[redis]\nurl = \"redis://h\"\n", "t:1:2: warning: redis: has no effect in this version\n"},
     {"[admin]\ntoken_env = \"ROLTER_NOT_SET_ANYWHERE\"\n",
      "t:2:13: warning: admin.token_env: the environment variable \"ROLTER_NOT_SET_ANYWHERE\" is not set\n"},
 };
