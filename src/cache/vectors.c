@@ -420,18 +420,31 @@ void vectors_remove(struct vectors *v, const unsigned char index[VECTORS_KEY_BYT
     index_unref(ix);
 }
 
-bool vectors_has(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims,
-                 const unsigned char id[VECTORS_KEY_BYTES], uint64_t now_ms)
+uint64_t vectors_expiry(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims,
+                        const unsigned char id[VECTORS_KEY_BYTES], uint64_t now_ms)
 {
     struct index *ix = get_index(v, index, dims, false);
     if (!ix)
-        return false;
+        return 0;
     pthread_mutex_lock(&ix->lock);
     struct slot_head *h = slot_of(ix, id);
     bool has = h && h->expires_ms > now_ms && !atomic_load_explicit(&h->dead, memory_order_relaxed);
+    uint64_t expires_ms = has ? h->expires_ms : 0;
     pthread_mutex_unlock(&ix->lock);
     index_unref(ix);
-    return has;
+    return expires_ms;
+}
+
+unsigned vectors_count(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims)
+{
+    struct index *ix = get_index(v, index, dims, false);
+    if (!ix)
+        return 0;
+    pthread_mutex_lock(&ix->lock);
+    unsigned n = entries_in(ix->blocks);
+    pthread_mutex_unlock(&ix->lock);
+    index_unref(ix);
+    return n;
 }
 
 void vectors_stats(struct vectors *v, struct vectors_stats *ret)

@@ -60,9 +60,11 @@ unsigned vectors_find(struct vectors *v, const unsigned char index[VECTORS_KEY_B
 /* Its reply does not exist any more. */
 void vectors_remove(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims,
                     const unsigned char id[VECTORS_KEY_BYTES]);
-/* Whether an entry is there that has not expired. */
-bool vectors_has(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims,
-                 const unsigned char id[VECTORS_KEY_BYTES], uint64_t now_ms);
+/* When the entry expires; 0 when there is none, or it has expired. */
+uint64_t vectors_expiry(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims,
+                        const unsigned char id[VECTORS_KEY_BYTES], uint64_t now_ms);
+/* Entries of an index, those that are gone but still there included. */
+unsigned vectors_count(struct vectors *v, const unsigned char index[VECTORS_KEY_BYTES], unsigned dims);
 /* Forgets everything. */
 void vectors_clear(struct vectors *v);
 

@@ -194,7 +194,7 @@ static void finds_what_a_full_search_finds(void **state)
                 for (unsigned k = 0; k < t->n; k++)
                     if (t->at[k].id == gone)
                         t->at[k].dead = true;
-                assert_false(vectors_has(v, index_a, dims, key, NOW));
+                assert_int_equal(vectors_expiry(v, index_a, dims, key, NOW), 0);
             }
             if (i % 10)
                 continue;
@@ -264,6 +264,13 @@ static void indexes_dimensions_and_time_are_apart(void **state)
     assert_true(put(v, index_a, 100, x, 3, 1, NOW + LIFE));
     assert_int_equal(count(v, index_a, x, 3, NOW + 50), 1);
     struct vectors_stats s;
+    unsigned char one[VECTORS_KEY_BYTES];
+    name_id(one, 1);
+    assert_int_equal(vectors_expiry(v, index_a, 3, one, NOW), NOW + LIFE);
+    assert_int_equal(vectors_expiry(v, index_a, 3, one, NOW + LIFE), 0);
+    assert_int_equal(vectors_expiry(v, index_b, 3, one, NOW), 0);
+    assert_int_equal(vectors_count(v, index_a, 3), 2); /* the old life included */
+    assert_int_equal(vectors_count(v, index_b, 3), 0);
     vectors_stats(v, &s);
     assert_int_equal(s.indexes, 2);
     vectors_clear(v);
