@@ -236,5 +236,6 @@ void check_settings(struct reader *r)
     check_virtual_keys(r, &providers);
     check_cache(r);
     check_redis(r);
+    check_limits(r);
     map_fini(&providers);
 }

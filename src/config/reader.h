@@ -68,6 +68,7 @@ void check_policy(struct reader *r);
 /* An http or https URL of something that the gateway calls, and [egress] allows it. False when it is no such
  * URL; else *ret is the caller's to free. */
 bool check_url(struct reader *r, const char *const *field, const char *path, struct net_origin *ret);
+void check_limits(struct reader *r);
 void check_bundles(struct reader *r, const struct strings *files, const char *path);
 /* A warning when the environment variable that a field names is not set; a fault when it can be no such name.
  */

@@ -99,6 +99,7 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     plan_build_routes(p, previous);
     plan_build_keys(p);
     build_policy(p);
+    plan_build_limits(p, previous);
     fleet_sweep(fleet, now_ms);
     return p;
 }
@@ -115,6 +116,7 @@ void plan_unref(struct plan *p)
         return;
     uint64_t now_ms = clock_mono_ms();
     policy_free(p->policy);
+    plan_free_limits(p);
     plan_free_keys(p);
     plan_free_routes(p, now_ms);
     plan_free_providers(p, now_ms);

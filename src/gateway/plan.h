@@ -90,6 +90,7 @@ struct plan_route {
     struct json_members params;
     metric_series_t m_latency, m_ttft, m_responses[6] /* by status class */, m_picks[PICK_REASON_COUNT];
     metric_series_t m_tokens[4];
+    struct limit_set limits; /* budgets and rate limits of the route */
 };
 
 struct plan_key {
@@ -103,6 +104,7 @@ struct plan_key {
     bool disabled;
     bool explain; /* may ask why a target was picked */
     int64_t expires_at_ms;
+    struct limit_set limits; /* budgets and rate limits of the key */
 };
 
 struct plan {
@@ -129,6 +131,7 @@ struct plan {
     struct span id_header;     /* another name that the request id has beside x-request-id; usually none */
     struct policy *policy;     /* what replies go through; NULL when nothing is configured */
     struct map price_by_model; /* struct model_price_settings */
+    struct limits *limits;     /* what was used of budgets and rate limits; goes on from plan to plan */
 };
 
 /* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */

@@ -9,6 +9,9 @@
 
 void plan_build_keys(struct plan *p);
 void plan_free_keys(struct plan *p);
+/* Behind keys and routes, whose limits these are. */
+void plan_build_limits(struct plan *p, struct plan *previous);
+void plan_free_limits(struct plan *p);
 void plan_build_providers(struct plan *p);
 void plan_free_providers(struct plan *p, uint64_t now_ms);
 void plan_build_routes(struct plan *p, struct plan *previous);

@@ -151,7 +151,8 @@ struct request {
     bool reply_encoded;    /* it has a content coding: unreadable for us */
     bool reply_body_whole; /* usage was read from the slice itself */
     struct delivery delivery;
-    bool withheld; /* the upstream's reply is billed, but the client did not get it */
+    bool limits_taken; /* counted by budgets and rate limits; its cost is charged at the end */
+    bool withheld;     /* the upstream's reply is billed, but the client did not get it */
     struct span upstream_request_id;
     struct usage usage;
     const char *error; /* reason, or NULL */
@@ -200,6 +201,8 @@ void request_end_attempt(struct request *r);
 void request_withdraw_pick(struct request *r);
 /* The attempt's reply has begun: what the pick recorded stands. Idempotent. */
 void request_settle_pick(struct request *r);
+/* What the request has cost, for the budgets and rate limits that admitted it. Idempotent. */
+void request_charge_limits(struct request *r, double cost, uint64_t tokens);
 
 /* The wait for a slot is over, with or without one: it counts for the row and the metric. Idempotent. */
 void queue_wait_over(struct request *r);

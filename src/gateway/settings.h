@@ -13,6 +13,7 @@
 #include "balance/balance.h"
 #include "base/arena.h"
 #include "base/strings.h"
+#include "policy/limits.h"
 #include "policy/settings.h"
 #include "signals/lmcache.h"
 
@@ -265,6 +266,10 @@ struct settings {
     unsigned n_virtual_keys;
     struct model_price_settings *model_prices;
     unsigned n_model_prices;
+    struct budget_settings *budgets;
+    unsigned n_budgets;
+    struct rate_limit_settings *rate_limits;
+    unsigned n_rate_limits;
 };
 
 /* Frees the arena and all that hangs on it. */

@@ -43,6 +43,26 @@ static void count(struct request *r, uint64_t latency_us)
     metric_add(route->m_tokens[3], known(r->usage.cache_write));
 }
 
+/* By the upstream's own numbers; 0 when they or the price are not known. */
+static double cost_of(const struct request *r)
+{
+    const char *model = r->target->model ? r->target->model : "";
+    uint64_t prompt = known(r->usage.prompt), cached = known(r->usage.cache_read);
+    if (r->dialect_id == DIALECT_MESSAGES) /* what was cached stands beside the prompt, not in it */
+        prompt += cached + known(r->usage.cache_write);
+    double cost;
+    return plan_cost(r->plan, model, r->route->model, prompt, cached, known(r->usage.completion), &cost)
+               ? cost
+               : 0;
+}
+
+static void charge_limits(struct request *r)
+{
+    bool billed = r->usage_expected && r->target && usage_is_known(&r->usage);
+    if (r->limits_taken)
+        request_charge_limits(r, billed ? cost_of(r) : 0, billed ? usage_total(&r->usage) : 0);
+}
+
 static void write_row(struct request *r, uint64_t latency_us)
 {
     struct worker *w = r->worker;
@@ -86,14 +106,7 @@ static void write_row(struct request *r, uint64_t latency_us)
         buf_clear(&w->pick_text);
         balance_explain(r->picked_from->balancer, &r->pick, &w->pick_text);
         row.pick_detail = buf_view(&w->pick_text);
-        double cost;
-        const char *model = r->target->model ? r->target->model : "";
-        uint64_t prompt = row.prompt_tokens;
-        if (r->dialect_id == DIALECT_MESSAGES) /* what was cached stands beside the prompt, not in it */
-            prompt += row.cache_read_tokens + row.cache_write_tokens;
-        if (plan_cost(r->plan, model, r->route->model, prompt, row.cache_read_tokens, row.completion_tokens,
-                      &cost))
-            row.cost_usd = cost;
+        row.cost_usd = cost_of(r);
     }
     if (r->variant)
         row.variant = span_str(r->variant->name);
@@ -142,6 +155,7 @@ enum step step_finish(struct request *r)
     if (r->admission)
         policy_call_cancel(r->admission);
     settle_status(r);
+    charge_limits(r);
     if (!r->no_row) {
         uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;
         count(r, latency_us);

@@ -71,7 +71,7 @@ enum step step_route(struct request *r)
     if (t.usable == 0)
         return request_refuse(r, 403, "provider_not_allowed", "model",
                               "This key may not use the providers of this model.");
-    return STEP_policy;
+    return STEP_limits;
 }
 
 enum step step_context(struct request *r)

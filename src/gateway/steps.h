@@ -10,6 +10,7 @@
 STEP(admit, "path, dialect, request id, client key; asks for the body", "client")
 STEP(parse, "reads the JSON body once: model, stream", "-")
 STEP(route, "route or provider/model, variant order, which targets the key and the dialect may use", "-")
+STEP(limits, "budgets and rate limits of the key and the route", "-")
 STEP(policy, "guardrails, plugins and the sanitizer on the request; refuses streams that policy must see",
      "policy")
 STEP(context, "conversation text, length and digest for the strategies that read them", "-")

@@ -169,8 +169,7 @@ static const struct fault_case {
      "\"output_per_mtok\" is missing\n"},
     {"[[budgets]]\nscope = \"key\"\n",
      "t:1:1: error: budgets: the key \"id\" is missing\nt:1:1: error: budgets: the key \"limit_usd\" is "
-     "missing\nt:1:1: error: budgets: the key \"period\" is missing\nt:1:3: warning: budgets: has no effect "
-     "in this version\n"},
+     "missing\nt:1:1: warning: budgets: without [[model_prices]] nothing costs anything\n"},
     {P "[providers.lmcache]\n", "t:5:1: error: providers.lmcache: the key \"endpoint\" is missing\n"},
     {P "[providers.lmcache]\nendpoint = \"tcp://x:1\"\n",
      "t:6:12: error: providers.lmcache.endpoint: the URL does not start with http:// or https://\n"},
