@@ -18,20 +18,6 @@ enum {
     EXPONENT_DIGITS = 17, /* more of them are compared as text */
 };
 
-/* Where a value stands, which decides the equalities that hold there. */
-enum place {
-    PLAIN,   /* JSON as it is */
-    ROOT,    /* the body */
-    TURNS,   /* the conversation */
-    TURN,    /* one of its elements */
-    CONTENT, /* of a turn, or Anthropic's system */
-    PARTS,   /* an array of parts */
-    TOOLS,
-    TOOL,
-    STOP,
-    OPTIONS, /* an object with fixed members */
-};
-
 static inline void put(const struct canon *c, const char *p, size_t n)
 {
     c->put(c->arg, p, n);
@@ -180,9 +166,9 @@ static void sort_members(struct member *m, unsigned n)
     }
 }
 
-static bool drops_nulls(enum place place)
+static bool drops_nulls(enum canon_place place)
 {
-    return place == ROOT || place == TURN || place == TOOL || place == OPTIONS;
+    return place == CANON_ROOT || place == CANON_TURN || place == CANON_TOOL || place == CANON_OPTIONS;
 }
 
 static bool is_left_out(const struct canon *c, struct span name)
@@ -200,58 +186,56 @@ static bool is_left_out(const struct canon *c, struct span name)
 }
 
 /* Whether a member with this name and value is in the form. */
-static bool is_kept(const struct canon *c, enum place place, struct span name, uint32_t value)
+bool canon_keeps(const struct canon *c, enum canon_place place, struct span name, uint32_t value)
 {
     uint8_t type = at(c, value)->type;
     if (type == JSON_NULL && drops_nulls(place))
         return false;
-    if (place != ROOT)
+    if (place != CANON_ROOT)
         return true;
     return !is_left_out(c, name) && !(type == JSON_FALSE && span_eq(name, SPAN("stream")));
 }
 
-static enum place place_in_root(const struct canon *c, struct span name)
+static enum canon_place place_in_root(const struct canon *c, struct span name)
 {
     static const char *const options[] = {"response_format", "stream_options", "reasoning", "text",
                                           "thinking",        "tool_choice"};
     bool anthropic = c->dialect == DIALECT_MESSAGES;
     if (span_eq(name, SPAN("tools")))
-        return TOOLS;
+        return CANON_TOOLS;
     if (span_eq(name, SPAN("messages")) && (anthropic || c->dialect == DIALECT_CHAT))
-        return TURNS;
+        return CANON_TURNS;
     if (span_eq(name, SPAN("input")) && c->dialect == DIALECT_RESPONSES)
-        return TURNS;
+        return CANON_TURNS;
     if (span_eq(name, SPAN("system")) && anthropic)
-        return CONTENT;
+        return CANON_CONTENT;
     if (span_eq(name, SPAN("stop")) && (c->dialect == DIALECT_CHAT || c->dialect == DIALECT_COMPLETIONS))
-        return STOP;
+        return CANON_STOP;
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         if (span_eq(name, span_str(options[i])))
-            return OPTIONS;
-    return PLAIN;
+            return CANON_OPTIONS;
+    return CANON_PLAIN;
 }
 
-static enum place place_of(const struct canon *c, enum place place, struct span name)
+enum canon_place canon_place_of_member(const struct canon *c, enum canon_place place, struct span name)
 {
-    if (place == ROOT)
+    if (place == CANON_ROOT)
         return place_in_root(c, name);
-    if (place == TURN && span_eq(name, SPAN("content")))
-        return CONTENT;
-    if (place == TOOL && span_eq(name, SPAN("function")))
-        return OPTIONS;
-    if (place == OPTIONS && (span_eq(name, SPAN("json_schema")) || span_eq(name, SPAN("format"))))
-        return OPTIONS;
-    return PLAIN;
+    if (place == CANON_TURN && span_eq(name, SPAN("content")))
+        return CANON_CONTENT;
+    if (place == CANON_TOOL && span_eq(name, SPAN("function")))
+        return CANON_OPTIONS;
+    if (place == CANON_OPTIONS && (span_eq(name, SPAN("json_schema")) || span_eq(name, SPAN("format"))))
+        return CANON_OPTIONS;
+    return CANON_PLAIN;
 }
 
-static void put_value(const struct canon *c, uint32_t i, enum place place);
-
-static void put_members(const struct canon *c, uint32_t obj, enum place place, struct member *m)
+static void put_members(const struct canon *c, uint32_t obj, enum canon_place place, struct member *m)
 {
     unsigned n = 0;
     for (uint32_t i = json_first(c->doc, obj); i != JSON_NODE_NONE; i = json_next(c->doc, obj, i)) {
         struct span name = json_string(c->doc, i, c->arena);
-        if (is_kept(c, place, name, i + 1))
+        if (canon_keeps(c, place, name, i + 1))
             m[n++] = (struct member){name, i};
     }
     sort_members(m, n);
@@ -260,12 +244,12 @@ static void put_members(const struct canon *c, uint32_t obj, enum place place, s
         put(c, "s", 1);
         put(c, m[k].name.p, m[k].name.n);
         put(c, "\xff", 1);
-        put_value(c, m[k].node + 1, place_of(c, place, m[k].name));
+        canon_value(c, m[k].node + 1, canon_place_of_member(c, place, m[k].name));
     }
     put(c, "}", 1);
 }
 
-static void put_object(const struct canon *c, uint32_t obj, enum place place)
+static void put_object(const struct canon *c, uint32_t obj, enum canon_place place)
 {
     if (at(c, obj)->count <= MEMBERS_ON_STACK) {
         struct member m[MEMBERS_ON_STACK];
@@ -299,39 +283,44 @@ static uint32_t single_text(const struct canon *c, uint32_t array)
     return typed ? text : JSON_NODE_NONE;
 }
 
-static enum place place_of_item(enum place place)
+enum canon_place canon_place_of_item(enum canon_place place)
 {
     switch (place) {
-    case TURNS:
-        return TURN;
-    case PARTS:
-        return OPTIONS;
-    case TOOLS:
-        return TOOL;
+    case CANON_TURNS:
+        return CANON_TURN;
+    case CANON_CONTENT:
+        return CANON_OPTIONS;
+    case CANON_TOOLS:
+        return CANON_TOOL;
     default:
-        return PLAIN;
+        return CANON_PLAIN;
     }
 }
 
-static void put_array(const struct canon *c, uint32_t array, enum place place)
+bool canon_is_one_text(const struct canon *c, uint32_t array, enum canon_place place)
 {
-    if (place == CONTENT) {
+    return place == CANON_CONTENT && json_is(c->doc, array, JSON_ARRAY) &&
+           single_text(c, array) != JSON_NODE_NONE;
+}
+
+static void put_array(const struct canon *c, uint32_t array, enum canon_place place)
+{
+    if (place == CANON_CONTENT) {
         uint32_t text = single_text(c, array);
         if (text != JSON_NODE_NONE) {
             put_string(c, text);
             return;
         }
-        place = PARTS;
     }
-    enum place inner = place_of_item(place);
+    enum canon_place inner = canon_place_of_item(place);
     uint32_t end = at(c, array)->end;
     put(c, "[", 1);
     for (uint32_t i = array + 1; i < end; i = at(c, i)->end)
-        put_value(c, i, inner);
+        canon_value(c, i, inner);
     put(c, "]", 1);
 }
 
-static void put_value(const struct canon *c, uint32_t i, enum place place)
+void canon_value(const struct canon *c, uint32_t i, enum canon_place place)
 {
     switch ((enum json_type)at(c, i)->type) {
     case JSON_NULL:
@@ -347,9 +336,9 @@ static void put_value(const struct canon *c, uint32_t i, enum place place)
         put_number(c, i);
         break;
     case JSON_STRING:
-        put(c, "[", place == STOP);
+        put(c, "[", place == CANON_STOP);
         put_string(c, i);
-        put(c, "]", place == STOP);
+        put(c, "]", place == CANON_STOP);
         break;
     case JSON_ARRAY:
         put_array(c, i, place);
@@ -378,25 +367,25 @@ const char *canon_refuses(const struct json_doc *d)
 
 void canon_body(const struct canon *c)
 {
-    put_value(c, 0, ROOT);
+    canon_value(c, 0, CANON_ROOT);
 }
 
 void canon_turn(const struct canon *c, uint32_t node)
 {
-    put_value(c, node, TURN);
+    canon_value(c, node, CANON_TURN);
 }
 
 bool canon_has_member(const struct canon *c, uint32_t name_node)
 {
-    return is_kept(c, ROOT, json_string(c->doc, name_node, c->arena), name_node + 1);
+    return canon_keeps(c, CANON_ROOT, json_string(c->doc, name_node, c->arena), name_node + 1);
 }
 
 void canon_member(const struct canon *c, uint32_t name_node)
 {
-    put_value(c, name_node + 1, place_in_root(c, json_string(c->doc, name_node, c->arena)));
+    canon_value(c, name_node + 1, place_in_root(c, json_string(c->doc, name_node, c->arena)));
 }
 
 void canon_plain(const struct canon *c, uint32_t node)
 {
-    put_value(c, node, PLAIN);
+    canon_value(c, node, CANON_PLAIN);
 }

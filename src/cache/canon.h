@@ -28,6 +28,19 @@ enum canon_leave_out {
     CANON_NO_HINTS = 2,       /* root members safety_identifier, prompt_cache_key */
 };
 
+/* Where a value stands, which decides the equalities that hold there. */
+enum canon_place {
+    CANON_PLAIN,   /* JSON as it is */
+    CANON_ROOT,    /* the body */
+    CANON_TURNS,   /* the conversation */
+    CANON_TURN,    /* one of its elements */
+    CANON_CONTENT, /* of a turn, or Anthropic's system */
+    CANON_TOOLS,
+    CANON_TOOL,
+    CANON_STOP,
+    CANON_OPTIONS, /* an object with fixed members */
+};
+
 typedef void canon_put_fn(void *arg, const char *p, size_t n);
 
 struct canon {
@@ -55,5 +68,13 @@ void canon_member(const struct canon *c, uint32_t name_node);
 bool canon_has_member(const struct canon *c, uint32_t name_node);
 /* A value without any equality but those of JSON itself. */
 void canon_plain(const struct canon *c, uint32_t node);
+
+/* For those who walk through a body themselves: the form of the value at <place>; the place of a member and
+ * of an item of a value there; whether a member is in the form; whether an array stands for one text. */
+void canon_value(const struct canon *c, uint32_t node, enum canon_place place);
+enum canon_place canon_place_of_member(const struct canon *c, enum canon_place place, struct span name);
+enum canon_place canon_place_of_item(enum canon_place place);
+bool canon_keeps(const struct canon *c, enum canon_place place, struct span name, uint32_t value);
+bool canon_is_one_text(const struct canon *c, uint32_t array, enum canon_place place);
 
 #endif
