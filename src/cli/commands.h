@@ -17,5 +17,7 @@ struct cli_options {
 int cli_serve(const struct cli_options *o);
 int cli_check(const struct cli_options *o);
 int cli_docs(const char *what);
+/* Options of its own: argv[0] is the command. */
+int cli_calibrate(int argc, char **argv);
 
 #endif

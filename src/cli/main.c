@@ -15,6 +15,7 @@ static const char usage[] =
     "\n"
     "usage: rolter [serve] [options]     run the gateway\n"
     "       rolter check [options]       read the configuration, report every fault, do not start\n"
+    "       rolter semantic-calibrate    a threshold for the semantic cache, from labelled pairs (--help)\n"
     "       rolter docs configuration    the reference of all keys, as Markdown\n"
     "       rolter docs metrics          the reference of all metrics, as Markdown\n"
     "\n"
@@ -119,6 +120,8 @@ static int read_environment(struct cli_options *o)
 int main(int argc, char **argv)
 {
     struct cli_options o = {0};
+    if (argc > 1 && strcmp(argv[1], "semantic-calibrate") == 0)
+        return cli_calibrate(argc - 1, argv + 1);
     int bad = read_environment(&o);
     if (bad)
         return bad;
