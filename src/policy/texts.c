@@ -54,6 +54,13 @@ static const struct name_row reply_roots[] = {
     ROW("output_text", CARRIES_TEXT), ROW("results", CARRIES_NOTHING),
 };
 
+static const struct name_row event_roots[] = {
+    ROW("choices", CARRIES_NOTHING), ROW("delta", CARRIES_NOTHING), ROW("content_block", CARRIES_NOTHING),
+    ROW("message", CARRIES_NOTHING), ROW("part", CARRIES_NOTHING),  ROW("item", CARRIES_NOTHING),
+    ROW("text", CARRIES_TEXT),       ROW("refusal", CARRIES_TEXT),  ROW("arguments", CARRIES_JSON),
+    ROW("input", CARRIES_TEXT),      ROW("code", CARRIES_TEXT),     ROW("transcript", CARRIES_TEXT),
+};
+
 static enum carrier find(const struct json_doc *d, uint32_t name, const struct name_row *rows, size_t n,
                          enum carrier otherwise)
 {
@@ -162,14 +169,30 @@ void texts_of_request(const struct json_doc *d, struct arena *a, struct text_lis
     }
 }
 
+static void walk_members(struct walker *w, uint32_t object, const struct name_row *roots, size_t n)
+{
+    const struct json_doc *d = w->d;
+    uint32_t logprobs = json_get(d, object, "logprobs");
+    struct scope s = {.logprobs = json_is(d, logprobs, JSON_NULL) ? JSON_NODE_NONE : logprobs};
+    for (uint32_t k = json_first(d, object); json_is(d, object, JSON_OBJECT) && k != JSON_NODE_NONE;
+         k = json_next(d, object, k))
+        walk(w, k + 1, find(d, k, roots, n, CARRIES_SKIP), s);
+}
+
 void texts_of_reply(const struct json_doc *d, struct arena *a, struct text_list *ret)
 {
     struct walker w;
     begin(&w, d, a, ret, true);
-    for (uint32_t k = json_first(d, 0); json_is(d, 0, JSON_OBJECT) && k != JSON_NODE_NONE;
-         k = json_next(d, 0, k))
-        walk(&w, k + 1, find(d, k, reply_roots, ARRAY_LEN(reply_roots), CARRIES_SKIP),
-             (struct scope){.logprobs = JSON_NODE_NONE});
+    walk_members(&w, 0, reply_roots, ARRAY_LEN(reply_roots));
+}
+
+void texts_of_event(const struct json_doc *d, struct arena *a, struct text_list *ret)
+{
+    struct walker w;
+    begin(&w, d, a, ret, true);
+    walk_members(&w, 0, event_roots, ARRAY_LEN(event_roots));
+    /* The last event of a Responses stream has the whole reply. */
+    walk_members(&w, json_get(d, 0, "response"), reply_roots, ARRAY_LEN(reply_roots));
 }
 
 void texts_of_value(const struct json_doc *d, struct arena *a, struct text_list *ret)

@@ -29,8 +29,9 @@ struct text_list {
 };
 
 void texts_of_request(const struct json_doc *d, struct arena *a, struct text_list *ret);
-/* A reply, or the data of one event of a stream. */
 void texts_of_reply(const struct json_doc *d, struct arena *a, struct text_list *ret);
+/* The data of one event of a reply's stream. */
+void texts_of_event(const struct json_doc *d, struct arena *a, struct text_list *ret);
 /* Every string value of a document: tool-call arguments. */
 void texts_of_value(const struct json_doc *d, struct arena *a, struct text_list *ret);
 
