@@ -65,6 +65,9 @@ static bool has_lmcache(const struct provider_settings_file *p)
 /* Strategies that hear from caches, on routes where no cache speaks. */
 static void check_signals(struct reader *r, const struct route_settings *route)
 {
+    if (route->tokenize_by_engine && !strategy_reads_tokens(route->strategy))
+        reader_warn(r, reader_field(r, &route->tokenize_by_engine),
+                    "routes.tokenize: strategy \"%.100s\" does not look at token ids", route->strategy_text);
     if (route->strategy != STRATEGY_LMCACHE_AWARE)
         return;
     bool any = any_provider(r->s, route->targets, route->n_targets, has_lmcache);

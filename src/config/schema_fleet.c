@@ -134,6 +134,7 @@ static const struct section affinity_section =
     SECTION("routes.affinity", affinity_keys,
             "KV-cache affinity of a route (`cache_aware`; of `pipeline` the bounds of the index).");
 
+/* The index is the field's bool: tokenize_by_engine. */
 static const char *const tokenize_words[] = {"header", "engine", NULL};
 static const struct key_spec routes_keys[] = {
     KEY("model", KEY_STRING, struct route_settings, model, .flags = KEYF_REQUIRED,
@@ -151,10 +152,14 @@ static const struct key_spec routes_keys[] = {
     KEY_SUB("affinity", struct route_settings, affinity, &affinity_section, .doc = "KV-cache affinity."),
     KEY_SUB("cache", struct route_settings, cache, &schema_route_cache,
             .doc = "Response cache of the route."),
-    LATER("tokenize", KEY_ENUM, .preset = "\"header\"", .words = tokenize_words,
-          .doc = "Where `precise_cache_aware` gets token ids from."),
-    LATER("tokenize_timeout_ms", KEY_UINT, .preset = "200", .min = 1, .max = 60000, .unit = "milliseconds",
-          .doc = "For one question to an engine's tokenizer."),
+    KEY("tokenize", KEY_ENUM, struct route_settings, tokenize_by_engine, .preset = "\"header\"",
+        .words = tokenize_words,
+        .doc =
+            "Where `precise_cache_aware` gets token ids from: the client's header alone, or else an engine's "
+            "`/tokenize`."),
+    KEY("tokenize_timeout_ms", KEY_UINT, struct route_settings, tokenize_timeout_ms, .preset = "200",
+        .min = 1, .max = 60000, .unit = "milliseconds",
+        .doc = "So long a request waits for an engine's `/tokenize`."),
     {.name = "advanced", .type = KEY_TABLE, .section = &schema_route_advanced, .doc = "Rules of the route."},
 };
 const struct section schema_routes = SECTION_LINES(

@@ -17,7 +17,8 @@ enum {
     POOL_IDLE_PER_ORIGIN = 512,
     POOL_IDLE_MS = 60000,
     DRAIN_POLL_MS = 10,
-    FLEET_KEEP_MS = 600000
+    FLEET_KEEP_MS = 600000,
+    TOKEN_CACHE_BYTES = 64 << 20
 };
 
 /* Memory of its own: its handle outlives a gateway that is stopped before the drain is over. */
@@ -30,6 +31,7 @@ struct gateway {
     pthread_mutex_t servers_lock; /* the workers' listeners go, and others count them, under it; a leaf */
     struct net_loop *signals;
     struct fleet *fleet;
+    struct token_cache *token_cache;
     struct plan *plan;
     struct worker *workers;
     unsigned n_workers;
@@ -81,6 +83,8 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     arena_init(&w->scratch, &w->loop.chunks);
     w->rows = g->rings[index];
     w->pool = pool_new(&w->loop, POOL_IDLE_PER_ORIGIN, POOL_IDLE_MS);
+    w->token_cache = g->token_cache;
+    w->tokenizer = tokenizer_new(w->pool, g->token_cache);
     if (s->server.tls_cert) {
         w->tls = tls_server_new(s->server.tls_cert, s->server.tls_key, ret_error);
         if (!w->tls)
@@ -115,6 +119,8 @@ static void worker_close(struct worker *w)
         if (servers[i])
             server_close(servers[i]);
     CHECK(list_empty(&w->requests));
+    tokenizer_free(w->tokenizer);
+    w->tokenizer = NULL;
     if (w->pool)
         pool_free(w->pool);
     w->pool = NULL;
@@ -151,6 +157,7 @@ static void free_all(struct gateway *g)
         row_ring_free(g->rings[i]);
     plan_unref(g->plan);
     fleet_free(g->fleet);
+    token_cache_free(g->token_cache);
     free(g->workers);
     free(g->rings);
     pthread_mutex_destroy(&g->servers_lock);
@@ -172,6 +179,7 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
     CHECK(pthread_mutex_init(&g->servers_lock, NULL) == 0);
     g->signals = signals;
     g->fleet = fleet_new(FLEET_KEEP_MS);
+    g->token_cache = token_cache_new(TOKEN_CACHE_BYTES);
     g->plan = plan_build(settings, g->fleet, NULL, net_now_ms(signals));
     unsigned n = settings->server.workers ? settings->server.workers : uv_available_parallelism();
     g->workers = mem_array(n, sizeof *g->workers);

@@ -58,6 +58,18 @@ static void build_client(struct plan *p)
     buf_fini(&lines);
 }
 
+static void build_tokenize_metrics(struct plan *p)
+{
+    static const char *const outcomes[TOKENIZE_OUTCOME_COUNT] = {
+        [TOKENIZE_CACHED] = "cached",           [TOKENIZE_BEGINNING] = "beginning",
+        [TOKENIZE_ENGINE] = "engine",           [TOKENIZE_TIMEOUT] = "timeout",
+        [TOKENIZE_FAILED] = "failed",           [TOKENIZE_UNAVAILABLE] = "unavailable",
+        [TOKENIZE_UNSUPPORTED] = "unsupported",
+    };
+    for (unsigned i = 0; i < TOKENIZE_OUTCOME_COUNT; i++)
+        p->m_tokenize[i] = metric_series(M_TOKENIZE, outcomes[i], NULL, NULL);
+}
+
 static void build_prices(struct plan *p)
 {
     map_init(&p->price_by_model);
@@ -95,6 +107,7 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     build_egress(p);
     build_client(p);
     build_prices(p);
+    build_tokenize_metrics(p);
     plan_build_providers(p);
     plan_build_routes(p, previous);
     plan_build_keys(p);

@@ -107,6 +107,18 @@ struct plan_key {
     struct limit_set limits; /* budgets and rate limits of the key */
 };
 
+/* How a request came to its token ids where an engine may be asked, or did not. */
+enum tokenize_outcome {
+    TOKENIZE_CACHED,
+    TOKENIZE_BEGINNING, /* those of an earlier turn */
+    TOKENIZE_ENGINE,
+    TOKENIZE_TIMEOUT,
+    TOKENIZE_FAILED,
+    TOKENIZE_UNAVAILABLE,
+    TOKENIZE_UNSUPPORTED,
+    TOKENIZE_OUTCOME_COUNT
+};
+
 struct plan {
     _Atomic unsigned refs;
     uint64_t version;
@@ -132,6 +144,7 @@ struct plan {
     struct policy *policy;     /* what replies go through; NULL when nothing is configured */
     struct map price_by_model; /* struct model_price_settings */
     struct limits *limits;     /* what was used of budgets and rate limits; goes on from plan to plan */
+    metric_series_t m_tokenize[TOKENIZE_OUTCOME_COUNT];
 };
 
 /* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */

@@ -10,6 +10,7 @@
 
 #include "dialect/dialect.h"
 #include "gateway/plan.h"
+#include "gateway/tokenizer.h"
 #include "gateway/worker.h"
 #include "json/edit.h"
 #include "net/exchange.h"
@@ -113,6 +114,9 @@ struct request {
     /* By a strategy's wish (strategy_reads_tokens), in the request's arena; without a wish both are empty. */
     struct token_ids tokens;
     struct span cache_salt;
+    bool wants_ids;                /* an engine shall say them before the first pick */
+    struct tokenize_wait tokenize; /* while it is asked */
+    uint64_t tokenize_since_us;
 
     /* the present attempt */
     unsigned attempts;

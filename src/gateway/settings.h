@@ -211,6 +211,8 @@ struct route_settings {
     struct param_policy_settings param_policy;
     struct route_rule_settings rules;
     struct route_cache_settings cache;
+    bool tokenize_by_engine; /* tokenize = "engine": ids from an engine when the client sends none */
+    unsigned tokenize_timeout_ms;
     unsigned line;
 };
 

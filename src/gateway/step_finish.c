@@ -150,6 +150,7 @@ enum step step_finish(struct request *r)
     struct worker *w = r->worker;
     struct conn *c = r->conn;
     request_end_attempt(r);
+    tokenizer_leave(&r->tokenize);
     if (r->delivery.call)
         policy_call_cancel(r->delivery.call);
     if (r->admission)

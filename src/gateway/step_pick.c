@@ -96,6 +96,8 @@ static void back_off_over(uv_timer_t *t)
 enum step step_pick(struct request *r)
 {
     CHECK(!r->reply_begun && !r->lease.target && !r->exchange);
+    if (r->wants_ids)
+        return STEP_tokenize;
     struct pick_context ctx;
     for (unsigned race = 0;; race++) {
         struct candidate_pool *c = choose_pool(r, &ctx);

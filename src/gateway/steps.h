@@ -14,6 +14,8 @@ STEP(limits, "budgets and rate limits of the key and the route", "-")
 STEP(policy, "guardrails, plugins and the sanitizer on the request; refuses streams that policy must see",
      "policy")
 STEP(context, "conversation text, length and digest for the strategies that read them", "-")
+STEP(tokenize, "token ids of the prompt from an engine, where the route wants them from there",
+     "an engine, up to a deadline")
 STEP(pick, "eligible targets asked once, strategy picks, lease taken", "a back-off before the same provider")
 STEP(queue, "a slot of the provider's bounded queue", "a slot")
 STEP(exchange, "sends the request; the reply's head decides: relay, hold and retry, or refuse", "upstream")

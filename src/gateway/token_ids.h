@@ -13,6 +13,12 @@
 /* Why there are no ids; enough for rows and for x-rolter-pick. */
 #define TOKEN_IDS_NONE      "no_ids"
 #define TOKEN_IDS_MALFORMED "bad_ids"
+/* ... from an engine (step_tokenize.c): it was too slow; it said no, or something else; nobody can be asked;
+ * this body has no prompt for it. */
+#define TOKEN_IDS_LATE        "tokenize_timeout"
+#define TOKEN_IDS_FAILED      "tokenize_failed"
+#define TOKEN_IDS_UNAVAILABLE "tokenize_unavailable"
+#define TOKEN_IDS_UNSUPPORTED "tokenize_unsupported"
 
 /* Reads a comma-separated list of unsigned 32-bit numbers, white space around them allowed (R9), behind the
  * <*n> that are there already. False at an empty item, a sign, a number too large or anything else;

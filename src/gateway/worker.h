@@ -27,7 +27,9 @@ struct worker {
     struct server *unix_server; /* may be NULL; all workers accept from the first one's socket */
     struct tls_context *tls;
     struct pool *pool;
-    struct pool_counts counted; /* of the pool, as far as the metrics know them */
+    struct pool_counts counted;      /* of the pool, as far as the metrics know them */
+    struct token_cache *token_cache; /* the gateway's */
+    struct tokenizer *tokenizer;
     struct row_ring *rows;
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */

@@ -184,6 +184,14 @@ static const struct fault_case {
      "t:8:14: warning: providers.lmcache.stale_secs: shorter than refresh_secs, so answers expire before the "
      "next "
      "one\n"},
+    {P "[[routes]]\nmodel = \"m\"\nstrategy = \"fastest\"\ntokenize = \"engine\"\ntargets = [{ provider = "
+       "\"a\" "
+       "}]\n",
+     "t:8:12: warning: routes.tokenize: strategy \"fastest\" does not look at token ids\n"},
+    {P "[[routes]]\nmodel = \"m\"\nstrategy = \"precise_cache_aware\"\ntokenize = \"client\"\n"
+       "tokenize_timeout_ms = 0\ntargets = [{ provider = \"a\" }]\n",
+     "t:8:12: error: routes.tokenize: \"client\" is not one of \"header\", \"engine\"\n"
+     "t:9:23: error: routes.tokenize_timeout_ms: 0 is out of range (1 to 60000)\n"},
     {P "[[routes]]\nmodel = \"m\"\nstrategy = \"lmcache_aware\"\ntargets = [{ provider = \"a\" }]\n",
      "t:7:12: warning: routes.strategy: no provider of this route has [providers.lmcache]; the least load "
      "decides\n"},
