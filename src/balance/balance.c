@@ -21,6 +21,7 @@ static const struct strategy *const strategies[STRATEGY_COUNT] = {
     [STRATEGY_PREDICTED_LATENCY] = &strategy_predicted_latency,
     [STRATEGY_PRECISE_CACHE_AWARE] = &strategy_precise,
     [STRATEGY_LMCACHE_AWARE] = &strategy_lmcache,
+    [STRATEGY_LEAST_PREFILL] = &strategy_least_prefill,
 };
 
 const char *strategy_name(enum strategy_id id)
@@ -45,6 +46,12 @@ bool strategy_reads_prompt(enum strategy_id id)
     return strategies[id]->reads_prompt;
 }
 
+bool strategy_reads_blocks(enum strategy_id id)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    return strategies[id]->reads_blocks;
+}
+
 bool strategy_reads_tokens(enum strategy_id id)
 {
     CHECK((unsigned)id < STRATEGY_COUNT);
@@ -66,6 +73,7 @@ const char *pick_reason_name(enum pick_reason r)
         [PICK_HASH_NEXT] = "hash_next",
         [PICK_AFFINITY] = "affinity",
         [PICK_GUARD] = "guard",
+        [PICK_PREFILL] = "prefill",
         [PICK_FAIL_OPEN] = "fail_open",
     };
     CHECK((unsigned)r < PICK_REASON_COUNT);
@@ -78,7 +86,8 @@ static bool is_same_settings(const struct strategy_settings *x, const struct str
 {
     return x->threshold == y->threshold && x->balance_abs == y->balance_abs &&
            x->balance_rel == y->balance_rel && x->limits.max_nodes == y->limits.max_nodes &&
-           x->limits.max_bytes == y->limits.max_bytes;
+           x->limits.max_bytes == y->limits.max_bytes && x->miss_weight == y->miss_weight &&
+           x->home_bonus == y->home_bonus;
 }
 
 /* Whether <b> could not be told from what is asked for. */
@@ -90,7 +99,8 @@ static bool is_as_asked(const struct balancer *b, enum strategy_id id, const str
     for (unsigned i = 0; i < n; i++) {
         const struct pool_target *x = &b->targets[i], *y = &targets[i];
         if (x->target != y->target || x->weight != (y->weight ? y->weight : 1) ||
-            x->cost_known != y->cost_known || (x->cost_known && x->cost != y->cost) || x->kv != y->kv)
+            x->cost_known != y->cost_known || (x->cost_known && x->cost != y->cost) || x->kv != y->kv ||
+            x->cache_tokens != y->cache_tokens)
             return false;
     }
     return true;
@@ -320,4 +330,59 @@ void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt)
     MAGIC_CHECK(b, BALANCER_MAGIC);
     if (b->strategy->withdraw)
         b->strategy->withdraw(b, receipt);
+}
+
+void balance_first_token(struct balancer *b, struct pick_receipt *receipt, uint64_t now_us, bool is_timed)
+{
+    if (receipt->prefill.is_charged)
+        b->strategy->first_token(b, receipt, now_us, is_timed);
+    receipt->prefill.is_charged = false;
+}
+
+double balance_learn(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u)
+{
+    double error = -1;
+    if (receipt->prefill.is_predicted)
+        error = b->strategy->learn(b, receipt, u);
+    receipt->prefill.is_predicted = false;
+    return error;
+}
+
+void balance_tend(struct balancer *b)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    if (b->strategy->tend && b->n > 0)
+        b->strategy->tend(b);
+}
+
+unsigned balance_take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news)
+{
+    CHECK(i < b->n);
+    *ret_is_news = false;
+    return b->strategy->take_resets ? b->strategy->take_resets(b, i, why, ret_is_news) : 0;
+}
+
+const char *mirror_reset_name(enum mirror_reset why)
+{
+    static const char *const names[MIRROR_RESET_COUNT] = {
+        [MIRROR_RESTARTED] = "restarted",
+        [MIRROR_DROPPED] = "dropped",
+        [MIRROR_SHRUNK] = "shrunk",
+    };
+    CHECK((unsigned)why < MIRROR_RESET_COUNT);
+    return names[why];
+}
+
+bool balance_set_sink(struct balancer *b, const struct placement_sink *sink)
+{
+    if (!b->strategy->set_sink || b->n == 0)
+        return false;
+    b->strategy->set_sink(b, sink);
+    return true;
+}
+
+void balance_place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n)
+{
+    if (b->strategy->place && b->n > 0)
+        b->strategy->place(b, target_identity, keys, n);
 }

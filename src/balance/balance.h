@@ -15,7 +15,9 @@
 #ifndef ROLTER_BALANCE_BALANCE_H
 #define ROLTER_BALANCE_BALANCE_H
 
+#include "balance/mirror.h"
 #include "balance/prefix_index.h"
+#include "balance/prefix_loop.h"
 #include "base/buf.h"
 #include "base/rng.h"
 #include "fleet/target.h"
@@ -34,6 +36,7 @@ enum strategy_id {
     STRATEGY_PREDICTED_LATENCY,
     STRATEGY_PRECISE_CACHE_AWARE,
     STRATEGY_LMCACHE_AWARE,
+    STRATEGY_LEAST_PREFILL,
     STRATEGY_COUNT
 };
 
@@ -49,6 +52,7 @@ struct pool_target {
     bool cost_known;
     double cost;
     const struct kv_source *kv; /* what its engine says it holds (kv_source.h); NULL: it says nothing */
+    uint64_t cache_tokens; /* that the replica's prefix cache holds; 0 = learn it */
 };
 
 /* Knobs of single strategies. */
@@ -58,10 +62,15 @@ struct strategy_settings {
     double balance_rel;   /* and have this many times the least load */
     struct prefix_limits limits;
     bool include_tools; /* for who reads the prompt out of the body (A19); picks do not look at it */
+    double miss_weight; /* what a token that is not cached costs, in tokens that wait (A20) */
+    double home_bonus;  /* share of a prompt that its owner counts as holding */
 };
 #define STRATEGY_SETTINGS_DEFAULT                                                                            \
-    ((struct strategy_settings){                                                                             \
-        .threshold = 0.5, .balance_abs = 2, .balance_rel = 1.5, .limits = PREFIX_LIMITS_DEFAULT})
+    ((struct strategy_settings){.threshold = 0.5,                                                            \
+                                .balance_abs = 2,                                                            \
+                                .balance_rel = 1.5,                                                          \
+                                .limits = PREFIX_LIMITS_DEFAULT,                                             \
+                                .miss_weight = 3})
 
 struct balancer;
 
@@ -70,6 +79,8 @@ const char *strategy_name(enum strategy_id id);
 bool strategy_by_name(struct span name, enum strategy_id *ret);
 /* Whether picks look at prompt, prompt_len or prompt_digest (A9); reading them out of a body costs. */
 bool strategy_reads_prompt(enum strategy_id id);
+/* Whether picks look at the whole prompt's block keys; they look at none of the others then. */
+bool strategy_reads_blocks(enum strategy_id id);
 /* Whether picks look at the prompt's token ids (P6) and cache salt. */
 bool strategy_reads_tokens(enum strategy_id id);
 
@@ -113,6 +124,15 @@ struct token_ids {
     const char *why; /* static text, NULL when there are ids */
 };
 
+/* The whole prompt as a chain of block keys (block_chain.h), made with what else its cache depends on as
+ * salt; the model is none: a target has one. */
+struct prompt_blocks {
+    const uint64_t *key;
+    uint32_t n;
+    uint64_t bytes; /* of the whole prompt, those that fill no block included */
+    uint64_t home;  /* what a conversation keeps from turn to turn; 0 = none */
+};
+
 /* What a strategy sees of a request (A9). */
 struct pick_context {
     struct target_set allowed;  /* the key may use it and this request has not tried it */
@@ -121,9 +141,10 @@ struct pick_context {
     struct span prompt;         /* bounded text of the conversation */
     uint64_t prompt_len;        /* of the whole prompt, bytes */
     uint64_t prompt_digest;     /* XXH3 of the whole prompt; 0 and prompt_len 0 = no prompt */
+    struct prompt_blocks blocks;
     struct token_ids tokens;
     struct span cache_salt; /* who shares cached blocks with this request; empty = everybody */
-    uint64_t now_ms;
+    uint64_t now_ms, now_us;
     struct rng *rng;
     /* The caller will say how the attempt began, by balance_settle or balance_withdraw; until then the bounds
      * of what is kept put nothing out for it (A14). */
@@ -143,6 +164,7 @@ enum pick_reason {
     PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
     PICK_AFFINITY,  /* it has served enough of the prompt before */
     PICK_GUARD,     /* another has, but is overloaded: the least loaded one */
+    PICK_PREFILL,   /* expected to have read the prompt soonest */
     PICK_FAIL_OPEN, /* none was eligible; the strategy chose among all that are left. Rows say so; struct pick
                        does not, it has a flag of its own. */
     PICK_REASON_COUNT
@@ -157,17 +179,29 @@ struct pick_receipt {
         uint64_t before_ms;
         uint32_t serial, before_serial; /* tell this record from others in the same millisecond */
     } session;
+    struct prefill_receipt {
+        struct mirror_receipt mirror;
+        uint64_t picked_us, bytes;
+        uint32_t target;         /* position; valid while is_charged or is_predicted */
+        uint32_t charge;         /* tokens */
+        uint32_t depth, settled; /* leading blocks that were expected to be cached; of these for sure */
+        uint32_t generation;     /* of the mirror's lane */
+        uint32_t open;           /* of its closed loop */
+        bool is_charged, is_predicted;
+    } prefill;
 };
 
 enum pick_guard { GUARD_NOT_ASKED, GUARD_OK, GUARD_OVERLOADED };
 
 /* What the pick compared, as far as its strategy compares such things. */
 struct pick_why {
-    bool has_share, has_load, has_score;
+    bool has_share, has_load, has_score, has_cost;
     float share;                  /* of the prompt's leading bytes that the target has served already */
     unsigned load, least;         /* of the target; the least among the candidates */
     enum pick_guard guard;        /* whether the load allowed the target with the best match */
     float score, runner_up_score; /* weighted sums of the strategy's scorers */
+    float cost_ms, runner_up_cost_ms; /* weighed time until the prompt is read */
+    uint32_t backlog, uncached;       /* tokens: before this request; of it */
     bool asks_lmcache;            /* the strategy reads occupancies, */
     bool lmcache_decides;         /* some candidate's is known, */
     bool has_lmcache;             /* the target's is */
@@ -203,6 +237,41 @@ void balance_withdraw(struct balancer *b, const struct pick_receipt *receipt);
 /* The attempt's reply has begun: what the pick recorded stands, and what the bounds put out for it goes. How
  * many prompts that were. At most once per receipt, instead of balance_withdraw; from any thread. */
 unsigned balance_settle(struct balancer *b, const struct pick_receipt *receipt);
+
+/* Strategies that charge prompts for the time that an engine needs to read them (R14): the first token has
+ * come, or the attempt is over without one (<is_timed> false, also for a reply without stream). The charge is
+ * given back, at the first call for a receipt. */
+void balance_first_token(struct balancer *b, struct pick_receipt *receipt, uint64_t now_us, bool is_timed);
+
+/* What the engine said of the prompt; a reply without that says nothing and is not told. */
+struct prompt_usage {
+    uint64_t tokens;   /* all of the prompt, cached ones included */
+    bool cached_known; /* it says how many were cached */
+    uint64_t cached;
+};
+/* Strategies that predict what is cached learn from it (A21). The error of the prediction, a share, or
+ * negative when there is none. At most once per receipt. */
+double balance_learn(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u);
+
+/* Work that is too long for a pick: sizes of mirrors, memory of what was reset. Every second or so, not on a
+ * worker; one thread at a time. */
+void balance_tend(struct balancer *b);
+/* How often target <i>'s mirror was reset for <why> since this was asked last; *ret_is_news when nobody was
+ * told of it since it was last right. */
+unsigned balance_take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
+const char *mirror_reset_name(enum mirror_reset why);
+
+/* Several gateways in front of the same replicas tell each other where prompts went. A sink is called at each
+ * pick that adds blocks to a mirror, on the picking thread; it must not wait. <keys> are the prompt's, of
+ * which the target's mirror had <before>. What another gateway told is put in with balance_place; it is
+ * neither charged nor told on. NULL takes the sink away. False for strategies that place nothing. Set before
+ * the first pick; balancers that come after in this place have it too. */
+struct placement_sink {
+    void (*placed)(void *arg, uint64_t target_identity, const uint64_t *keys, uint32_t before, uint32_t n);
+    void *arg;
+};
+bool balance_set_sink(struct balancer *b, const struct placement_sink *sink);
+void balance_place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n);
 
 /* What is kept of prompts served by target <i>; false when the strategy keeps none. */
 bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret);

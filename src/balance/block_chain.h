@@ -39,4 +39,15 @@ static inline uint32_t block_chain_room(uint64_t bytes)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
+/* What a conversation keeps from turn to turn: the key of the last full block within everything before the
+ * first user turn (<head> bytes) and the first 4 KiB of that turn (<turn> bytes long). 0: there is none. */
+enum { BLOCK_HOME_BYTES = 4096 };
+static inline uint64_t block_chain_home(const struct block_chain *c, uint64_t head, uint64_t turn)
+{
+    uint64_t blocks = (head + (turn < BLOCK_HOME_BYTES ? turn : BLOCK_HOME_BYTES)) / BLOCK_BYTES;
+    if (blocks > c->n)
+        blocks = c->n;
+    return blocks > 0 ? c->keys[blocks - 1] : 0;
+}
+
 #endif

@@ -54,6 +54,14 @@ void balance_explain(const struct balancer *b, const struct pick *p, struct buf 
         word(out, begin, "score=");
         decimal(out, (double)y->score, 1000);
     }
+    if (y->has_cost) {
+        word(out, begin, "cost_ms=");
+        buf_add_u64(out, (uint64_t)y->cost_ms);
+        BUF_LIT(out, " backlog=");
+        buf_add_u64(out, y->backlog);
+        BUF_LIT(out, " uncached=");
+        buf_add_u64(out, y->uncached);
+    }
     if (y->runner_up < 0 || (unsigned)y->runner_up >= b->n)
         return;
     word(out, begin, "runner_up=");
@@ -61,5 +69,9 @@ void balance_explain(const struct balancer *b, const struct pick *p, struct buf 
     if (y->has_score) {
         BUF_LIT(out, " runner_up_score=");
         decimal(out, (double)y->runner_up_score, 1000);
+    }
+    if (y->has_cost) {
+        BUF_LIT(out, " runner_up_cost_ms=");
+        buf_add_u64(out, (uint64_t)y->runner_up_cost_ms);
     }
 }

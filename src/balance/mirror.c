@@ -460,6 +460,28 @@ void mirror_reset(struct mirror *m, uint32_t lane)
     epoch_leave();
 }
 
+void mirror_shrink(struct mirror *m, uint32_t lane, double keep)
+{
+    enum { PIECE = 512 };
+    if (lane == MIRROR_NO_LANE)
+        return;
+    struct group *g = group_of(m, lane);
+    struct lane *l = lane_of(m, lane);
+    uint32_t wanted = 0;
+    for (bool is_first = true, more = true; more; is_first = false) {
+        epoch_enter();
+        prefix_lock_acquire(&l->lock);
+        struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+        struct lane_books *b = &s->books[lane % MIRROR_GROUP_LANES];
+        if (is_first)
+            wanted = keep <= 0 ? 0 : keep >= 1 ? b->count : (uint32_t)(b->count * keep);
+        lane_evict(b, &s->table, bit_of(lane), wanted, PIECE);
+        more = b->count > wanted;
+        prefix_lock_release(&l->lock);
+        epoch_leave();
+    }
+}
+
 /* In small pieces, so that nobody waits for the lane's lock for long. */
 bool mirror_tidy(struct mirror *m, uint32_t blocks)
 {

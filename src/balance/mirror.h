@@ -75,6 +75,8 @@ void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r);
 /* The replica has lost its cache: nothing matches from now on, the warmth is 0. O(1); the memory is given
  * back by the recordings that follow (none of which is kept before that is done), or by mirror_tidy. */
 void mirror_reset(struct mirror *m, uint32_t lane);
+/* Of what the lane holds this share stays: what was used last. O(blocks that go); the warmth stays. */
+void mirror_shrink(struct mirror *m, uint32_t lane, double keep);
 /* Empties what was reset, and lanes above their size. True when nothing is left to do. */
 bool mirror_tidy(struct mirror *m, uint32_t blocks);
 

@@ -63,6 +63,7 @@ struct strategy {
     const char *name;
     bool reads_prompt;
     bool reads_tokens;
+    bool reads_blocks;
     bool keeps_prompts, keeps_sessions; /* b->prompts, b->sessions are there */
     /* Sets b->state and b->ticket, from <previous> (same strategy, or NULL) by identity. May be NULL. */
     void (*start)(struct balancer *b, struct balancer *previous);
@@ -76,13 +77,22 @@ struct strategy {
     void (*withdraw)(struct balancer *b, const struct pick_receipt *receipt);
     /* May be NULL, when nothing is put out for a record. */
     unsigned (*settle)(struct balancer *b, const struct pick_receipt *receipt);
+    /* May be NULL, when prompts are not charged; when nothing is learnt; when there is nothing to tend. */
+    void (*first_token)(struct balancer *b, struct pick_receipt *receipt, uint64_t now_us, bool is_timed);
+    double (*learn)(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u);
+    void (*tend)(struct balancer *b);
+    /* May be NULL, when there are no mirrors. */
+    unsigned (*take_resets)(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
+    void (*set_sink)(struct balancer *b, const struct placement_sink *sink);
+    void (*place)(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n);
     /* May be NULL, when no prompts are kept. */
     void (*prefix_stats)(const struct balancer *b, unsigned i, struct prefix_stats *ret);
 };
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
     strategy_least_load, strategy_hash_ring, strategy_cache_aware, strategy_pipeline, strategy_cheapest,
-    strategy_fastest, strategy_predicted_latency, strategy_precise, strategy_lmcache;
+    strategy_fastest, strategy_predicted_latency, strategy_precise, strategy_lmcache,
+    strategy_least_prefill;
 
 static inline bool candidates_has(const struct candidates *s, unsigned i)
 {

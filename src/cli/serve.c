@@ -13,7 +13,7 @@
 #include "gateway/gateway.h"
 #include "gateway/plan_signals.h"
 
-enum { WATCH_SETTLE_MS = 200 };
+enum { WATCH_SETTLE_MS = 200, TEND_MS = 1000 };
 
 struct serve {
     const struct cli_options *options;
@@ -24,6 +24,7 @@ struct serve {
     uv_signal_t on_hup, on_term, on_int;
     uv_fs_event_t watch;
     uv_timer_t settle; /* editors write a file in several steps */
+    uv_timer_t tend;
     bool ending;
     bool signalled; /* by TERM or INT; a drain that the admin listener began is not hurried by the first */
     uint64_t seen;  /* hash of the file as last read */
@@ -127,6 +128,7 @@ static void close_all(struct serve *s)
     uv_close((uv_handle_t *)&s->on_int, NULL);
     uv_close((uv_handle_t *)&s->watch, NULL);
     uv_close((uv_handle_t *)&s->settle, NULL);
+    uv_close((uv_handle_t *)&s->tend, NULL);
 }
 
 static void drained(void *arg)
@@ -163,6 +165,12 @@ static void on_end(uv_signal_t *h, int signum)
     }
 }
 
+static void on_tend(uv_timer_t *t)
+{
+    const struct serve *s = t->data;
+    plan_tend(gateway_plan(s->gateway));
+}
+
 static void handles_init(struct serve *s)
 {
     CHECK(uv_signal_init(&s->loop.uv, &s->on_hup) == 0);
@@ -170,10 +178,12 @@ static void handles_init(struct serve *s)
     CHECK(uv_signal_init(&s->loop.uv, &s->on_int) == 0);
     CHECK(uv_fs_event_init(&s->loop.uv, &s->watch) == 0);
     CHECK(uv_timer_init(&s->loop.uv, &s->settle) == 0);
-    s->on_hup.data = s->on_term.data = s->on_int.data = s->watch.data = s->settle.data = s;
+    CHECK(uv_timer_init(&s->loop.uv, &s->tend) == 0);
+    s->on_hup.data = s->on_term.data = s->on_int.data = s->watch.data = s->settle.data = s->tend.data = s;
     uv_signal_start(&s->on_hup, on_hup, SIGHUP);
     uv_signal_start(&s->on_term, on_end, SIGTERM);
     uv_signal_start(&s->on_int, on_end, SIGINT);
+    uv_timer_start(&s->tend, on_tend, TEND_MS, TEND_MS);
 }
 
 enum { DESCRIPTORS_WANTED = 1 << 20 };

@@ -5,7 +5,7 @@
 static void check_strategy(struct reader *r, struct route_settings *route)
 {
     /* Names of other versions and of the gateway with the same configuration format. */
-    static const char *const known[] = {"least_prefill", "adaptive", "lora_aware"};
+    static const char *const known[] = {"adaptive", "lora_aware"};
     if (strategy_by_name(span_str(route->strategy_text), &route->strategy))
         return;
     struct buf list;

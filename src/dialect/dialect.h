@@ -39,7 +39,8 @@ struct prompt_context {
     uint64_t digest; /* XXH3 over everything, media included */
     /* Measured bytes before the first user turn; <len> when there is none. */
     uint64_t head_len;
-    bool is_raw; /* a body of no known shape: the bounded raw body */
+    uint64_t turn_len; /* of the first user turn, tool traffic behind it not included; 0 when there is none */
+    bool is_raw;       /* a body of no known shape: the bounded raw body */
 };
 
 struct prompt_options {
@@ -48,6 +49,9 @@ struct prompt_options {
     /* Gets every measured byte in order, in pieces cut anywhere (media is not among them); may be NULL. */
     void (*each)(void *arg, const char *p, size_t n);
     void *arg;
+    /* <each> gets everything there is, and nothing is copied or hashed: <text> stays empty, the digest 0. For
+     * a value of media <each> gets eight bytes that depend on it, which no length counts. */
+    bool each_only;
 };
 
 struct prompt_writer;

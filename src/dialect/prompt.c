@@ -19,11 +19,13 @@ void prompt_begin(struct prompt_writer *w, const struct json_doc *d, const struc
     w->n = w->seen = w->cap = 0;
     w->max = PROMPT_TEXT_MAX;
     w->is_cut = w->is_hashing = w->has_user = false;
-    w->len = w->head_len = 0;
+    w->len = w->head_len = w->turn_len = 0;
 }
 
 static void hash_piece(struct prompt_writer *w, const char *p, size_t n)
 {
+    if (w->options->each_only)
+        return;
     if (!w->is_hashing) {
         hash_begin(&w->hash);
         w->is_hashing = true;
@@ -84,7 +86,7 @@ static void put_text(void *arg, const char *p, size_t n)
 {
     struct prompt_writer *w = arg;
     w->len += n;
-    if (UNLIKELY(w->is_cut)) {
+    if (w->options->each_only || UNLIKELY(w->is_cut)) {
         hash_piece(w, p, n);
         each_piece(w, p, n);
         return;
@@ -109,7 +111,10 @@ static void put_measured(void *arg, const char *p, size_t n)
 
 static void put_media(void *arg, const char *p, size_t n)
 {
-    hash_piece(arg, p, n);
+    struct prompt_writer *w = arg;
+    hash_piece(w, p, n);
+    if (w->options->each_only)
+        w->media = hash_bytes_seed(p, n, w->media);
 }
 
 void prompt_literal(struct prompt_writer *w, struct span s)
@@ -134,7 +139,10 @@ void prompt_measured(struct prompt_writer *w, uint32_t i)
 void prompt_media(struct prompt_writer *w, uint32_t i)
 {
     flush(w);
+    w->media = 1;
     json_compact_each(w->doc, i, put_media, w);
+    if (w->options->each_only)
+        each_piece(w, (const char *)&w->media, sizeof w->media);
 }
 
 void prompt_tools(struct prompt_writer *w, uint32_t tools)
@@ -152,7 +160,9 @@ void prompt_tools(struct prompt_writer *w, uint32_t tools)
 void prompt_end(struct prompt_writer *w, struct prompt_context *ret)
 {
     uint64_t digest;
-    if (w->is_hashing) {
+    if (w->options->each_only) {
+        digest = 0;
+    } else if (w->is_hashing) {
         flush(w);
         digest = hash_end(&w->hash);
     } else {
@@ -164,5 +174,6 @@ void prompt_end(struct prompt_writer *w, struct prompt_context *ret)
         .len = w->len,
         .digest = digest,
         .head_len = w->has_user ? w->head_len : w->len,
+        .turn_len = w->turn_len,
     };
 }

@@ -27,7 +27,8 @@ struct prompt_writer {
     bool is_hashing; /* <hash> has begun */
     bool has_user;   /* a user turn was seen */
     uint64_t len;    /* measured bytes */
-    uint64_t head_len;
+    uint64_t head_len, turn_len;
+    uint64_t media; /* with each_only: of the value that is being read */
     struct hash_stream hash;
 };
 

@@ -150,17 +150,31 @@ static void content(struct prompt_writer *w, uint32_t i)
         part(w, k);
 }
 
+/* A turn begins, or ends: of the first user turn it is known where it lies. */
+static bool begin_turn(struct prompt_writer *w, bool is_user)
+{
+    if (w->has_user || !is_user)
+        return false;
+    w->has_user = true;
+    w->head_len = w->len;
+    return true;
+}
+
+static void end_turn(struct prompt_writer *w, bool is_first)
+{
+    prompt_literal(w, SPAN("\n"));
+    if (is_first)
+        w->turn_len = w->len - w->head_len;
+}
+
 void prompt_turn(struct prompt_writer *w, struct span role, uint32_t node)
 {
-    if (!w->has_user && span_eq(role, SPAN("user"))) {
-        w->has_user = true;
-        w->head_len = w->len;
-    }
+    bool is_first = begin_turn(w, span_eq(role, SPAN("user")));
     prompt_literal(w, role);
     prompt_literal(w, SPAN(": "));
     if (node != JSON_NODE_NONE)
         content(w, node);
-    prompt_literal(w, SPAN("\n"));
+    end_turn(w, is_first);
 }
 
 /* One call of a tool: {"function": {"name", "arguments"}}, {"custom": {"name", "input"}}, or the two members
@@ -200,12 +214,10 @@ static void object_item(struct prompt_writer *w, uint32_t i)
 {
     const struct json_doc *d = w->doc;
     struct members m;
+    bool is_first = false;
     read_members(d, i, &m);
     if (has_string(d, &m, AT_ROLE)) {
-        if (!w->has_user && json_string_eq(d, m.at[AT_ROLE], SPAN("user"))) {
-            w->has_user = true;
-            w->head_len = w->len;
-        }
+        is_first = begin_turn(w, json_string_eq(d, m.at[AT_ROLE], SPAN("user")));
         prompt_string(w, m.at[AT_ROLE]);
     } else {
         prompt_literal(w, SPAN("item"));
@@ -215,7 +227,7 @@ static void object_item(struct prompt_writer *w, uint32_t i)
         content(w, m.at[AT_CONTENT]);
     else
         bare_item(w, i, &m);
-    prompt_literal(w, SPAN("\n"));
+    end_turn(w, is_first);
 
     uint32_t calls = m.at[AT_TOOL_CALLS];
     if (has(&m, AT_TOOL_CALLS) && !json_is(d, calls, JSON_ARRAY))

@@ -63,7 +63,7 @@ static void raw_prompt(const struct json_doc *d, const struct prompt_options *o,
     *ret = (struct prompt_context){
         .text = text,
         .len = d->text.n,
-        .digest = hash_bytes(d->text.p, d->text.n),
+        .digest = o && o->each_only ? 0 : hash_bytes(d->text.p, d->text.n),
         .head_len = d->text.n,
         .is_raw = true,
     };

@@ -25,6 +25,22 @@ struct key_slot {
     uint64_t parked_until_ms;
 };
 
+/* Prompt that the engine has yet to read (fleet/prefill.h). Every request that is charged writes it. */
+struct prefill {
+    _Alignas(CACHE_LINE) _Atomic uint64_t charged; /* tokens */
+    _Atomic uint64_t since_us;                     /* the last first token, or the first charge behind none */
+    atomic_uint open, answers;
+    _Atomic uint64_t rate;         /* a double: tokens a second */
+    _Atomic uint64_t cache_tokens; /* a double */
+    atomic_bool reports_cached;
+    double tokens, us; /* fading sums; these and what follows under the provider's lock */
+    unsigned n_learnt, generation;
+};
+/* kv_usage or waiting are at their limits. */
+bool engine_says_full(const struct engine_metrics *m);
+/* The size of the cache, if they say it. */
+void engine_note_cache(struct prefill *f, const struct engine_metrics *m);
+
 struct provider {
     unsigned magic;
     char *name;
@@ -42,6 +58,7 @@ struct provider {
     atomic_uint generation;
     _Atomic uint64_t engine_at_ms; /* time of the last scrape + 1; 0 = never */
     atomic_uint engine_load;       /* running + waiting */
+    atomic_bool engine_full;       /* as far as its metrics say */
 
     _Atomic uint64_t lmcache_until_ms; /* 0 = nothing is known */
     _Atomic uint64_t lmcache_at_ms;
@@ -56,6 +73,8 @@ struct provider {
     /* Slots in use (low half) and waiters (high half). The high half changes under `lock` only; the low half
      * changes without it as long as nobody waits. */
     _Alignas(CACHE_LINE) _Atomic uint64_t gate;
+
+    struct prefill prefill;
 
     _Alignas(CACHE_LINE) pthread_mutex_t lock; /* a leaf: nothing else is locked and nobody called under it */
     struct list waiters;                       /* oldest first */

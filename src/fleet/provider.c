@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "fleet/internal.h"
+#include "fleet/prefill.h"
 
 /* One series for all: a provider that was forgotten and comes back under its name has a higher generation
  * than it had, so that whoever remembers two of them knows which one is older. */
@@ -127,6 +128,11 @@ static bool engine_is_fresh(const struct provider *p, uint64_t now_ms)
     return at != 0 && now_ms < at - 1 + atomic_load_explicit(&p->engine_fresh_ms, memory_order_relaxed);
 }
 
+bool provider_is_full(const struct provider *p, uint64_t now_ms)
+{
+    return atomic_load_explicit(&p->engine_full, memory_order_relaxed) && engine_is_fresh(p, now_ms);
+}
+
 unsigned provider_load(const struct provider *p, uint64_t now_ms)
 {
     unsigned ours = provider_in_flight(p);
@@ -228,6 +234,8 @@ void provider_set_engine(struct provider *p, const struct engine_metrics *m, uin
         atomic_store_explicit(&p->engine[i], words[i], memory_order_release);
     atomic_store_explicit(&p->engine_seq, seq + 2, memory_order_release);
     atomic_store_explicit(&p->engine_load, engine_load_of(m), memory_order_relaxed);
+    engine_note_cache(&p->prefill, m);
+    atomic_store_explicit(&p->engine_full, engine_says_full(m), memory_order_relaxed);
     atomic_store_explicit(&p->engine_at_ms, now_ms + 1, memory_order_release);
     pthread_mutex_unlock(&p->lock);
 }

@@ -56,6 +56,7 @@ struct plan_target {
         reply_fields; /* x-rolter-provider and x-rolter-target; without the latter when there is no <model> */
     metric_series_t m_ok, m_error;
     metric_series_t m_evictions; /* none when the strategy keeps no prompts */
+    metric_series_t m_prediction_error, m_resets[MIRROR_RESET_COUNT]; /* none when it predicts nothing */
 };
 
 struct plan_pool {
@@ -149,6 +150,10 @@ struct plan {
 
 /* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */
 void plan_refresh_gauges(const struct plan *p);
+
+/* Every second or so, on the signals thread: what the strategies have to do beside their picks, and to tell.
+ */
+void plan_tend(const struct plan *p);
 
 /* Takes <settings> over (also on failure). <previous> may be NULL. Never fails on what config_load accepted.
  */

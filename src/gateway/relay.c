@@ -219,6 +219,7 @@ void relay_end(struct request *r)
 {
     /* Before the last byte: who sends the next request as soon as it has this reply must not find the target
      * loaded with itself. */
+    request_prefill_over(r, false);
     target_lease_end(&r->lease);
     if (UNLIKELY(r->delivery.held)) {
         r->delivery.input.body = buf_view(&r->reply_body);

@@ -119,6 +119,8 @@ void request_drop_body(struct request *r)
         r->direct_model = span_of(r->model.p + before, r->direct_model.n);
     r->doc = (struct json_doc){0};
     r->cache_salt = SPAN_NONE;
+    r->blocks.key = NULL; /* only for picks, and there will be none */
+    r->blocks.n = 0;
     r->prompt.text = SPAN_NONE; /* its length is still asked for */
     if (r->conn)
         conn_drop_body(r->conn);
@@ -141,6 +143,13 @@ void request_timer_stop(struct request *r)
         uv_timer_stop(&r->timer);
 }
 
+void request_prefill_over(struct request *r, bool is_timed)
+{
+    if (r->picked_from && r->pick.receipt.prefill.is_charged)
+        balance_first_token(r->picked_from->balancer, &r->pick.receipt,
+                            r->read_us ? r->read_us : net_now_us(&r->worker->loop), is_timed);
+}
+
 void request_withdraw_pick(struct request *r)
 {
     if (r->may_withdraw)
@@ -160,6 +169,7 @@ void request_end_attempt(struct request *r)
     /* A client that leaves while the upstream works does not undo the work. */
     if (r->client_gone && r->exchange)
         request_settle_pick(r);
+    request_prefill_over(r, false);
     request_withdraw_pick(r);
     if (r->exchange) {
         exchange_cancel(r->exchange);

@@ -113,6 +113,7 @@ struct request {
     bool prompt_read; /* by a strategy's wish */
     /* By a strategy's wish (strategy_reads_tokens), in the request's arena; without a wish both are empty. */
     struct token_ids tokens;
+    struct prompt_blocks blocks;
     struct span cache_salt;
     bool wants_ids;                /* an engine shall say them before the first pick */
     struct tokenize_wait tokenize; /* while it is asked */
@@ -201,6 +202,9 @@ void request_timer_stop(struct request *r);
 /* Ends the present attempt's charges: exchange cancelled if still there, queue slot, lease, and what the pick
  * recorded when nothing was sent or no reply came (R23). Idempotent. */
 void request_end_attempt(struct request *r);
+/* The first token of the reply has come (<is_timed>), or the attempt is over: the engine has read the prompt,
+ * as far as strategies that charge for it are concerned. Idempotent. */
+void request_prefill_over(struct request *r, bool is_timed);
 /* The attempt has failed, or did not take place: what the pick recorded does not stand. Idempotent. */
 void request_withdraw_pick(struct request *r);
 /* The attempt's reply has begun: what the pick recorded stands. Idempotent. */

@@ -177,10 +177,13 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
 static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
 {
     struct request *r = arg;
-    if (r->holding)
+    if (r->holding) {
         buf_add(&r->kept.body, p, n);
-    else
-        relay_body(r, p, n);
+        return;
+    }
+    if (r->is_event_stream)
+        request_prefill_over(r, true);
+    relay_body(r, p, n);
 }
 
 static void on_flush(struct exchange *x, void *arg)

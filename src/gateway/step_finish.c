@@ -43,15 +43,21 @@ static void count(struct request *r, uint64_t latency_us)
     metric_add(route->m_tokens[3], known(r->usage.cache_write));
 }
 
+/* Prompt tokens, those that were cached included: with Anthropic they stand beside the others. */
+static uint64_t whole_prompt(const struct request *r)
+{
+    uint64_t n = known(r->usage.prompt);
+    return r->dialect_id == DIALECT_MESSAGES ? n + known(r->usage.cache_read) + known(r->usage.cache_write)
+                                             : n;
+}
+
 /* By the upstream's own numbers; 0 when they or the price are not known. */
 static double cost_of(const struct request *r)
 {
     const char *model = r->target->model ? r->target->model : "";
-    uint64_t prompt = known(r->usage.prompt), cached = known(r->usage.cache_read);
-    if (r->dialect_id == DIALECT_MESSAGES) /* what was cached stands beside the prompt, not in it */
-        prompt += cached + known(r->usage.cache_write);
     double cost;
-    return plan_cost(r->plan, model, r->route->model, prompt, cached, known(r->usage.completion), &cost)
+    return plan_cost(r->plan, model, r->route->model, whole_prompt(r), known(r->usage.cache_read),
+                     known(r->usage.completion), &cost)
                ? cost
                : 0;
 }
@@ -61,6 +67,19 @@ static void charge_limits(struct request *r)
     bool billed = r->usage_expected && r->target && usage_is_known(&r->usage);
     if (r->limits_taken)
         request_charge_limits(r, billed ? cost_of(r) : 0, billed ? usage_total(&r->usage) : 0);
+}
+
+/* What was predicted to be cached against what the engine says (A21). */
+static void learn(struct request *r)
+{
+    if (!r->usage_expected || r->usage.prompt == UINT64_MAX || !r->picked_from)
+        return;
+    struct prompt_usage u = {.tokens = whole_prompt(r),
+                             .cached_known = r->usage.cache_read != UINT64_MAX,
+                             .cached = known(r->usage.cache_read)};
+    double error = balance_learn(r->picked_from->balancer, &r->pick.receipt, &u);
+    if (error >= 0)
+        metric_observe(r->target->m_prediction_error, error);
 }
 
 static void write_row(struct request *r, uint64_t latency_us)
@@ -151,6 +170,7 @@ enum step step_finish(struct request *r)
     struct conn *c = r->conn;
     request_end_attempt(r);
     tokenizer_leave(&r->tokenize);
+    learn(r);
     if (r->delivery.call)
         policy_call_cancel(r->delivery.call);
     if (r->admission)

@@ -24,9 +24,11 @@ static void fill_context(const struct request *r, const struct candidate_pool *c
         .prompt = r->prompt.text,
         .prompt_len = r->prompt.len,
         .prompt_digest = r->prompt.digest,
+        .blocks = r->blocks,
         .tokens = r->tokens,
         .cache_salt = r->cache_salt,
         .now_ms = net_now_ms(&r->worker->loop),
+        .now_us = net_now_us(&r->worker->loop),
         .settles = true,
         .rng = &r->worker->loop.rng,
     };
@@ -54,12 +56,13 @@ static struct candidate_pool *choose_pool(struct request *r, struct pick_context
     return open;
 }
 
-static bool take(struct request *r, struct candidate_pool *c, const struct pick *p, uint64_t now_ms)
+static bool take(struct request *r, struct candidate_pool *c, struct pick *p, uint64_t now_ms)
 {
     struct plan_target *t = &c->pool->targets[p->index];
     unsigned load = provider_load(t->provider->state, now_ms);
     metric_add(t->m_evictions, p->receipt.prefix.evicted);
     if (!target_lease_begin(t->state, &r->plan->reliability, now_ms, p->fail_open, &r->lease)) {
+        balance_first_token(c->pool->balancer, &p->receipt, net_now_us(&r->worker->loop), false);
         balance_withdraw(c->pool->balancer, &p->receipt);
         return false;
     }

@@ -3,6 +3,7 @@
  * route: from the model's name to the targets that may serve this request, and the conversation for the
  * strategies that read it.
  */
+#include "gateway/prompt_blocks.h"
 #include "gateway/request.h"
 #include "gateway/token_ids.h"
 
@@ -82,6 +83,10 @@ enum step step_context(struct request *r)
     if (strategy_reads_prompt(strategy)) {
         struct prompt_options o = {.include_tools = r->route->settings->affinity.include_tools};
         dialect_prompt_with(r->dialect_id, &r->doc, &o, r->arena, &r->prompt);
+        r->prompt_read = true;
+    }
+    if (strategy_reads_blocks(strategy)) {
+        prompt_blocks_read(r->dialect_id, &r->doc, r->body_arena, &r->blocks, &r->prompt);
         r->prompt_read = true;
     }
     if (strategy_reads_tokens(strategy)) {

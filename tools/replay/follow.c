@@ -11,10 +11,12 @@
 #include "offline_impl.h"
 #include "record.h"
 
+enum kind { FIRST, END, BEGIN }; /* the order at one time */
+
 struct step {
     uint64_t us;
     size_t request;
-    bool is_end;
+    enum kind kind;
 };
 
 /* What ended by a moment has left before what begins at it. */
@@ -23,8 +25,8 @@ static int by_time(const void *a, const void *b)
     const struct step *x = a, *y = b;
     if (x->us != y->us)
         return x->us < y->us ? -1 : 1;
-    if (x->is_end != y->is_end)
-        return x->is_end ? -1 : 1;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
     return (x->request > y->request) - (x->request < y->request);
 }
 
@@ -34,13 +36,22 @@ struct walk {
     const struct step *steps;
     size_t n, at;
     uint64_t slack_us;
-    bool *has_ended; /* of each request */
+    bool *has_ended, *has_first; /* of each request */
+    uint64_t next_tend_us;
     struct run *run;
 };
 
-static uint64_t virtual_ms(uint64_t us)
+static uint64_t virtual_us(uint64_t us)
 {
-    return OFFLINE_BEGIN_US / 1000 + us / 1000;
+    return OFFLINE_BEGIN_US + us;
+}
+
+static void first(struct walk *w, size_t i)
+{
+    const struct recorded *was = &w->was[i];
+    if (!w->has_first[i])
+        rig_first_token(w->rig, i, virtual_us(was->first_us ? was->first_us : was->end_us));
+    w->has_first[i] = true;
 }
 
 static void end(struct walk *w, size_t i)
@@ -48,8 +59,8 @@ static void end(struct walk *w, size_t i)
     const struct recorded *was = &w->was[i];
     if (w->has_ended[i])
         return;
-    rig_first_token(w->rig, i, virtual_ms(was->end_us));
-    rig_end(w->rig, i, (double)(was->end_us - was->at_us) / 1000);
+    first(w, i);
+    rig_end(w->rig, i, (double)(was->end_us - was->at_us) / 1000, was->cached, virtual_us(was->end_us));
     w->has_ended[i] = true;
 }
 
@@ -59,7 +70,7 @@ static bool end_early(struct walk *w, uint64_t at_us)
 {
     for (size_t k = w->at + 1; k < w->n && w->steps[k].us <= at_us + w->slack_us; k++) {
         size_t i = w->steps[k].request;
-        if (!w->steps[k].is_end || w->has_ended[i] || w->was[i].at_us >= at_us)
+        if (w->steps[k].kind != END || w->has_ended[i] || w->was[i].at_us >= at_us)
             continue;
         end(w, i);
         return true;
@@ -72,24 +83,28 @@ static bool end_early(struct walk *w, uint64_t at_us)
 static void begin(struct walk *w, size_t i)
 {
     const struct recorded *was = &w->was[i];
-    uint64_t now_ms = virtual_ms(was->at_us);
+    uint64_t now_us = virtual_us(was->at_us);
     struct run_row *row = &w->run->rows[i];
-    struct pick p = rig_pick(w->rig, 0, i, now_ms);
+    if (now_us >= w->next_tend_us) {
+        rig_tend(w->rig);
+        w->next_tend_us = now_us + 1000000;
+    }
+    struct pick p = rig_pick(w->rig, 0, i, now_us);
     row->reason = pick_reason_name(p.reason);
     w->run->compared++;
     w->run->agreed_at_once += p.index == was->target;
     while (p.index != was->target && end_early(w, was->at_us)) {
-        rig_pick_undo(w->rig, 0, &p, now_ms);
-        p = rig_pick(w->rig, 0, i, now_ms);
+        rig_pick_undo(w->rig, 0, &p, now_us);
+        p = rig_pick(w->rig, 0, i, now_us);
     }
     if (p.index == was->target) {
         w->run->agreed++;
     } else {
         row->error = "another target";
-        rig_pick_undo(w->rig, 0, &p, now_ms);
-        p = rig_pick_forced(w->rig, 0, i, (unsigned)was->target, p.reason == PICK_LEAST_LOAD, now_ms);
+        rig_pick_undo(w->rig, 0, &p, now_us);
+        p = rig_pick_forced(w->rig, 0, i, (unsigned)was->target, p.reason == PICK_LEAST_LOAD, now_us);
     }
-    rig_charge(w->rig, i, &p, now_ms);
+    rig_charge(w->rig, i, &p, now_us);
 }
 
 /* A request that ends at its beginning ends behind it all the same. */
@@ -97,10 +112,14 @@ static void walk(struct walk *w)
 {
     for (w->at = 0; w->at < w->n; w->at++) {
         size_t i = w->steps[w->at].request;
+        enum kind kind = w->steps[w->at].kind;
         bool is_instant = w->was[i].end_us == w->was[i].at_us;
-        if (!w->steps[w->at].is_end)
+        if (kind == BEGIN)
             begin(w, i);
-        if (w->steps[w->at].is_end != is_instant)
+        if (kind == FIRST ? w->was[i].first_us > w->was[i].at_us
+                          : kind == BEGIN && w->was[i].first_us == w->was[i].at_us)
+            first(w, i);
+        if (kind != FIRST && (kind == END) != is_instant)
             end(w, i);
     }
 }
@@ -137,24 +156,28 @@ bool offline_follow(struct offline *f, const struct offline_item *item, const ch
         free(was);
         return false;
     }
-    struct step *steps = mem_array(2 * n + 1, sizeof *steps);
+    struct step *steps = mem_array(3 * n + 1, sizeof *steps);
     for (size_t i = 0; i < n; i++) {
         if (was[i].target < 0)
             continue;
-        steps[n_steps++] = (struct step){was[i].at_us, i, false};
-        steps[n_steps++] = (struct step){was[i].end_us, i, true};
+        steps[n_steps++] = (struct step){was[i].at_us, i, BEGIN};
+        steps[n_steps++] = (struct step){was[i].end_us, i, END};
+        if (was[i].first_us)
+            steps[n_steps++] = (struct step){was[i].first_us, i, FIRST};
     }
     qsort(steps, n_steps, sizeof *steps, by_time);
     run_init(ret, item->name, RUN_STRATEGY, 0);
     offline_start_run(f, ret);
     fill_rows(f, was, ret);
     struct walk w = {.was = was, .steps = steps, .n = n_steps, .run = ret};
-    w.rig = offline_rig(f, item->id);
+    w.rig = offline_rig(f, item->id, f->o->blocks[0]);
     w.slack_us = (uint64_t)(f->o->slack_ms * 1000);
     w.has_ended = mem_array(n + 1, sizeof *w.has_ended);
+    w.has_first = mem_array(n + 1, sizeof *w.has_first);
     walk(&w);
     rig_free(w.rig);
     free(w.has_ended);
+    free(w.has_first);
     free(steps);
     free(was);
     ret->took_ms = (double)(clock_mono_us() - begun) / 1000;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "balance/block_chain.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "rules.h"
@@ -30,6 +31,9 @@ void offline_free(struct offline *f)
     if (!f)
         return;
     free(f->digests);
+    free(f->keys);
+    free(f->keys_at);
+    free(f->homes);
     free(f);
 }
 
@@ -44,21 +48,42 @@ static const uint64_t *digests(struct offline *f)
     return f->digests;
 }
 
-struct rig *offline_rig(struct offline *f, int strategy)
+static const struct rig_blocks *block_keys(struct offline *f)
 {
+    size_t n = f->trace->n, all = 0;
+    if (f->keys)
+        return &f->rig_blocks;
+    for (size_t i = 0; i < n; i++)
+        all += prompt_turn_bytes(&f->text, &f->trace->requests[i]) / BLOCK_BYTES;
+    f->keys = mem_array(all + 1, sizeof *f->keys);
+    f->keys_at = mem_array(n + 1, sizeof *f->keys_at);
+    f->homes = mem_array(n + 1, sizeof *f->homes);
+    for (size_t i = 0; i < n; i++)
+        f->keys_at[i + 1] = f->keys_at[i] + prompt_turn_blocks(&f->text, &f->trace->requests[i],
+                                                               f->keys + f->keys_at[i], &f->homes[i]);
+    f->rig_blocks = (struct rig_blocks){f->keys, f->keys_at, f->homes};
+    return &f->rig_blocks;
+}
+
+struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks)
+{
+    bool reads_blocks = strategy_reads_blocks((enum strategy_id)strategy);
     struct strategy_settings settings = STRATEGY_SETTINGS_DEFAULT;
     bool reads = strategy_reads_prompt((enum strategy_id)strategy);
     settings.threshold = f->o->threshold;
     settings.balance_abs = (unsigned)f->o->balance_abs;
     settings.balance_rel = f->o->balance_rel;
+    settings.miss_weight = f->o->miss_weight;
+    settings.home_bonus = f->o->home_bonus;
     return rig_new(&(struct rig_options){.strategy = (enum strategy_id)strategy,
                                          .targets = f->targets,
                                          .n_targets = f->n_targets,
                                          .gateways = (unsigned)f->o->gateways,
                                          .seed = f->o->seed,
                                          .text = &f->text,
-
                                          .digests = reads ? digests(f) : NULL,
+                                         .blocks = reads_blocks ? block_keys(f) : NULL,
+                                         .cache_tokens = blocks * f->trace->block_tokens,
                                          .settings = settings});
 }
 
@@ -129,6 +154,7 @@ struct drive {
     uint32_t matched[RULES_REPLICAS_MAX];
     uint32_t blocks;
     enum rule_id rule;
+    uint64_t next_tend_us;
     struct rng rng;
 };
 
@@ -140,9 +166,9 @@ static void catch_up(struct drive *d, uint64_t until_us)
             continue;
         const struct run_row *row = &d->run->rows[e.request];
         if (e.kind == MODEL_FIRST)
-            rig_first_token(d->rig, e.request, e.us / 1000);
+            rig_first_token(d->rig, e.request, e.us);
         else if (e.kind == MODEL_END)
-            rig_end(d->rig, e.request, (double)(e.us - row->at_us) / 1000);
+            rig_end(d->rig, e.request, (double)(e.us - row->at_us) / 1000, row->hit, e.us);
     }
 }
 
@@ -170,8 +196,12 @@ static void serve(struct drive *d, size_t i)
     unsigned gateway = (unsigned)rng_below(&d->rng, d->f->o->gateways), to;
     catch_up(d, now_us);
     if (d->rig) {
-        struct pick p = rig_pick(d->rig, gateway, i, now_us / 1000);
-        rig_charge(d->rig, i, &p, now_us / 1000);
+        if (now_us >= d->next_tend_us) {
+            rig_tend(d->rig);
+            d->next_tend_us = now_us + 1000000;
+        }
+        struct pick p = rig_pick(d->rig, gateway, i, now_us);
+        rig_charge(d->rig, i, &p, now_us);
         row->reason = pick_reason_name(p.reason);
         to = (unsigned)p.index;
     } else {
@@ -197,7 +227,7 @@ static void drive(struct offline *f, const struct offline_item *item, uint32_t b
                                                           .decode_ms = f->o->decode_ms});
     rng_seed(&d.rng, f->o->seed ^ 0x6761746577617973);
     if (item->kind == RUN_STRATEGY) {
-        d.rig = offline_rig(f, item->id);
+        d.rig = offline_rig(f, item->id, blocks);
     } else {
         d.rule = (enum rule_id)item->id;
         d.histories = mem_array(f->o->gateways, sizeof *d.histories);

@@ -13,7 +13,10 @@ struct offline {
     const struct options *o;
     const struct trace *trace;
     struct prompt_text text;
-    uint64_t *digests; /* made when first needed */
+    uint64_t *digests; /* made when first needed; so are the next three */
+    uint64_t *keys, *homes;
+    size_t *keys_at;
+    struct rig_blocks rig_blocks;
     struct rig_target targets[RULES_REPLICAS_MAX];
     unsigned n_targets;
     char names[RULES_REPLICAS_MAX][16], bases[RULES_REPLICAS_MAX][24]; /* for targets that nobody named */
@@ -27,7 +30,8 @@ static inline uint64_t offline_at_us(const struct offline *f, uint64_t trace_us)
     return OFFLINE_BEGIN_US + (uint64_t)((double)trace_us / f->o->speed);
 }
 
-struct rig *offline_rig(struct offline *f, int strategy);
+/* <blocks>: of each replica's cache. */
+struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks);
 /* Rows and the names of the replicas. */
 void offline_start_run(const struct offline *f, struct run *r);
 

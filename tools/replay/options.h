@@ -30,6 +30,7 @@ struct options {
     double slack_ms;
     double threshold, balance_rel; /* of cache_aware */
     uint64_t balance_abs;
+    double miss_weight, home_bonus; /* of least_prefill */
     struct target_option targets[OPTIONS_LIST_MAX];
     unsigned n_targets;
     /* live */

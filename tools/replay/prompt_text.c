@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "balance/block_chain.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -67,26 +68,53 @@ size_t prompt_turn_write(const struct prompt_text *p, const struct trace_request
     return n;
 }
 
-uint64_t prompt_turn_digest(const struct prompt_text *p, const struct trace_request *r)
+/* The pieces of the turn in order. */
+static void each_piece(const struct prompt_text *p, const struct trace_request *r,
+                       void (*put)(void *arg, const char *text, size_t n), void *arg)
 {
     char part[PROMPT_BLOCK_BYTES];
-    struct hash_stream h;
     uint64_t left = prompt_text_bytes(p, r);
     const uint32_t *blocks = trace_blocks(p->trace, r);
-    hash_begin(&h);
-    hash_update(&h, ROLE, sizeof ROLE - 1);
+    put(arg, ROLE, sizeof ROLE - 1);
     if (p->block_bytes <= sizeof part) {
         for (; left > 0; blocks++) {
             size_t n = left < p->block_bytes ? left : p->block_bytes;
             block_text_write(part, p->trace->ids[*blocks], n);
-            hash_update(&h, part, n);
+            put(arg, part, n);
             left -= n;
         }
     } else {
         char *all = mem_alloc(left + 1);
-        hash_update(&h, all, prompt_text_write(p, r, all, left));
+        put(arg, all, prompt_text_write(p, r, all, left));
         free(all);
     }
-    hash_update(&h, "\n", 1);
+    put(arg, "\n", 1);
+}
+
+static void put_chain(void *arg, const char *text, size_t n)
+{
+    block_chain_feed(arg, text, n);
+}
+
+uint32_t prompt_turn_blocks(const struct prompt_text *p, const struct trace_request *r, uint64_t *keys,
+                            uint64_t *ret_home)
+{
+    struct block_chain c;
+    block_chain_begin(&c, 0, keys, block_chain_room(prompt_turn_bytes(p, r)));
+    each_piece(p, r, put_chain, &c);
+    *ret_home = block_chain_home(&c, 0, c.bytes);
+    return c.n;
+}
+
+static void put_hash(void *arg, const char *text, size_t n)
+{
+    hash_update(arg, text, n);
+}
+
+uint64_t prompt_turn_digest(const struct prompt_text *p, const struct trace_request *r)
+{
+    struct hash_stream h;
+    hash_begin(&h);
+    each_piece(p, r, put_hash, &h);
     return hash_end(&h);
 }

@@ -29,6 +29,10 @@ size_t prompt_text_write(const struct prompt_text *p, const struct trace_request
 /* What the gateway makes of that text, sent as the one user turn of a chat: role, text, line end. */
 uint64_t prompt_turn_bytes(const struct prompt_text *p, const struct trace_request *r);
 size_t prompt_turn_write(const struct prompt_text *p, const struct trace_request *r, char *out, size_t max);
+/* Block keys of the whole turn (balance/block_chain.h) and, in *ret_home, what the gateway takes for the
+ * conversation: the key at the turn's first 4 KiB. <keys> has room for prompt_turn_bytes / 64. */
+uint32_t prompt_turn_blocks(const struct prompt_text *p, const struct trace_request *r, uint64_t *keys,
+                            uint64_t *ret_home);
 /* XXH3 of the whole turn. */
 uint64_t prompt_turn_digest(const struct prompt_text *p, const struct trace_request *r);
 

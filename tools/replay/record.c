@@ -62,7 +62,7 @@ static const char *read_line(struct reading *r, struct span line)
     if (!json_parse(&r->arena, line, NULL, &d, &fault))
         return fault.what;
     uint64_t request;
-    struct recorded row = {.target = -1, .is_known = true};
+    struct recorded row = {.target = -1, .is_known = true, .cached = -1};
     if (!json_u64(&d, json_get(&d, 0, "request"), &request) ||
         !json_u64(&d, json_get(&d, 0, "at_us"), &row.at_us) ||
         !json_u64(&d, json_get(&d, 0, "end_us"), &row.end_us))
@@ -71,6 +71,12 @@ static const char *read_line(struct reading *r, struct span line)
         return "the trace has no such request";
     if (r->ret[request].is_known)
         return "this request is there twice; a recording of several runs?";
+    uint64_t cached;
+    if (json_u64(&d, json_get(&d, 0, "cached"), &cached) && cached < INT64_MAX)
+        row.cached = (int64_t)cached;
+    if (!json_u64(&d, json_get(&d, 0, "first_us"), &row.first_us) || row.first_us < row.at_us ||
+        row.first_us > row.end_us)
+        row.first_us = 0;
     uint32_t target = json_get(&d, 0, "target");
     if (json_is(&d, target, JSON_STRING)) {
         struct span name = json_string(&d, target, &r->arena);

@@ -20,9 +20,10 @@
 bool record_write(FILE *f, const struct run *r);
 
 struct recorded {
-    uint64_t at_us, end_us;
-    int target;    /* of the names given, or -1 */
-    bool is_known; /* the line was there */
+    uint64_t at_us, first_us, end_us; /* first: 0 = none came, or an old recording */
+    int64_t cached;                   /* tokens, -1: not said */
+    int target;                       /* of the names given, or -1 */
+    bool is_known;                    /* the line was there */
 };
 /* Reads one run of <n> requests. <names>: the targets. False with a line for people: a line that cannot be
  * read, a request past <n> or twice, a target that has no name here. */

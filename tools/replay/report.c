@@ -120,6 +120,8 @@ static void json_settings(struct json_out *o, const struct options *s)
         json_out_member_double(o, "threshold", s->threshold);
         json_out_member_u64(o, "balance_abs", s->balance_abs);
         json_out_member_double(o, "balance_rel", s->balance_rel);
+        json_out_member_double(o, "miss_weight", s->miss_weight);
+        json_out_member_double(o, "home_bonus", s->home_bonus);
         json_out_member_u64(o, "seed", s->seed);
         json_out_member_str(o, "follow", s->follow);
     }

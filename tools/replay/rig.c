@@ -17,7 +17,9 @@ struct rig {
     struct balancer **balancers;
     struct lease *leases; /* of each request */
     unsigned *loads;      /* that it met at its target */
-    unsigned by_use[64];  /* targets, the one that was used last at the end */
+    struct pick_receipt *receipts;
+    uint8_t *gateways;   /* that each request went through */
+    unsigned by_use[64]; /* targets, the one that was used last at the end */
     struct rng rng;
     char *text; /* PROMPT_TEXT_MAX bytes */
 };
@@ -32,13 +34,16 @@ struct rig *rig_new(const struct rig_options *o)
     for (unsigned i = 0; i < o->n_targets; i++) {
         g->by_use[i] = i;
         const struct rig_target *t = &o->targets[i];
-        g->pool[i] = (struct pool_target){fleet_target_get(g->fleet, t->name, t->api_base, t->model), 1};
+        g->pool[i] = (struct pool_target){fleet_target_get(g->fleet, t->name, t->api_base, t->model), 1,
+                                          .cache_tokens = o->cache_tokens};
     }
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
         g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, &o->settings, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
     g->loads = mem_array(o->text->trace->n + 1, sizeof *g->loads);
+    g->receipts = mem_array(o->text->trace->n + 1, sizeof *g->receipts);
+    g->gateways = mem_array(o->text->trace->n + 1, sizeof *g->gateways);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
     rng_seed(&g->rng, o->seed);
     return g;
@@ -55,18 +60,32 @@ void rig_free(struct rig *g)
     free(g->pool);
     free(g->leases);
     free(g->loads);
+    free(g->receipts);
+    free(g->gateways);
     free(g->text);
     free(g);
 }
 
-static void fill_context(struct rig *g, size_t i, uint64_t now_ms, struct pick_context *c)
+static struct pick_context empty_context(struct rig *g, uint64_t now_us)
+{
+    return (struct pick_context){.now_ms = now_us / 1000, .now_us = now_us, .rng = &g->rng};
+}
+
+static void fill_context(struct rig *g, size_t i, uint64_t now_us, struct pick_context *c)
 {
     const struct trace_request *r = &g->o.text->trace->requests[i];
-    *c = (struct pick_context){.now_ms = now_ms, .rng = &g->rng};
+    *c = empty_context(g, now_us);
     if (strategy_reads_prompt(g->o.strategy)) {
         c->prompt = span_of(g->text, prompt_turn_write(g->o.text, r, g->text, PROMPT_TEXT_MAX));
         c->prompt_len = prompt_turn_bytes(g->o.text, r);
         c->prompt_digest = g->o.digests[i];
+    }
+    if (strategy_reads_blocks(g->o.strategy)) {
+        const struct rig_blocks *b = g->o.blocks;
+        c->blocks = (struct prompt_blocks){.key = b->keys + b->at[i],
+                                           .n = (uint32_t)(b->at[i + 1] - b->at[i]),
+                                           .bytes = prompt_turn_bytes(g->o.text, r),
+                                           .home = b->home[i]};
     }
     target_set_init(&c->allowed, g->o.n_targets, NULL);
     target_set_init(&c->eligible, g->o.n_targets, NULL);
@@ -80,12 +99,13 @@ static struct pick pick(struct rig *g, unsigned gateway, struct pick_context *c)
     return p;
 }
 
-struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms)
+struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_us)
 {
     struct pick_context c;
-    fill_context(g, i, now_ms, &c);
+    fill_context(g, i, now_us, &c);
     for (unsigned t = 0; t < g->o.n_targets; t++)
         target_set_add(&c.allowed, t);
+    g->gateways[i] = (uint8_t)gateway;
     return pick(g, gateway, &c);
 }
 
@@ -113,10 +133,10 @@ static bool pick_beside_decoy(struct rig *g, unsigned gateway, struct pick_conte
 
 /* A wrong pick among equal loads has changed whose turn it is, and would make the next ones wrong too. Picks
  * without a prompt, in the order in which the targets really were used last, put that right. */
-static void restore_turns(struct rig *g, unsigned gateway, uint64_t now_ms)
+static void restore_turns(struct rig *g, unsigned gateway, uint64_t now_us)
 {
     for (unsigned k = 0; k < g->o.n_targets; k++) {
-        struct pick_context c = {.now_ms = now_ms, .rng = &g->rng};
+        struct pick_context c = empty_context(g, now_us);
         struct pick p;
         target_set_init(&c.allowed, g->o.n_targets, NULL);
         target_set_init(&c.eligible, g->o.n_targets, NULL);
@@ -124,24 +144,26 @@ static void restore_turns(struct rig *g, unsigned gateway, uint64_t now_ms)
     }
 }
 
-void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_ms)
+void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_us)
 {
-    balance_withdraw(g->balancers[gateway], &p->receipt);
+    struct pick_receipt receipt = p->receipt;
+    balance_first_token(g->balancers[gateway], &receipt, now_us, false);
+    balance_withdraw(g->balancers[gateway], &receipt);
     if (p->reason == PICK_LEAST_LOAD)
-        restore_turns(g, gateway, now_ms);
+        restore_turns(g, gateway, now_us);
 }
 
 struct pick rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, bool by_load,
-                            uint64_t now_ms)
+                            uint64_t now_us)
 {
     struct pick_context c;
     struct pick p;
-    fill_context(g, i, now_ms, &c);
+    fill_context(g, i, now_us, &c);
     if (by_load && pick_beside_decoy(g, gateway, &c, target, &p))
         return p;
     if (by_load)
-        rig_pick_undo(g, gateway, &p, now_ms);
-    fill_context(g, i, now_ms, &c);
+        rig_pick_undo(g, gateway, &p, now_us);
+    fill_context(g, i, now_us, &c);
     target_set_add(&c.allowed, target);
     return pick(g, gateway, &c);
 }
@@ -155,23 +177,36 @@ static void note_use(struct rig *g, unsigned target)
     g->by_use[g->o.n_targets - 1] = target;
 }
 
-void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms)
+void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_us)
 {
     CHECK(!g->leases[i].target);
     struct target *t = g->pool[p->index].target;
     note_use(g, (unsigned)p->index);
-    g->loads[i] = provider_load(target_provider(t), now_ms);
-    CHECK(target_lease_begin(t, &RULES, now_ms, p->fail_open, &g->leases[i]));
+    g->receipts[i] = p->receipt;
+    g->loads[i] = provider_load(target_provider(t), now_us / 1000);
+    CHECK(target_lease_begin(t, &RULES, now_us / 1000, p->fail_open, &g->leases[i]));
 }
 
-void rig_first_token(struct rig *g, size_t i, uint64_t now_ms)
+void rig_first_token(struct rig *g, size_t i, uint64_t now_us)
 {
-    target_report(&g->leases[i], &RULES, OUTCOME_OK, 0, now_ms);
+    target_report(&g->leases[i], &RULES, OUTCOME_OK, 0, now_us / 1000);
+    balance_first_token(g->balancers[g->gateways[i]], &g->receipts[i], now_us, true);
 }
 
-void rig_end(struct rig *g, size_t i, double took_ms)
+void rig_tend(struct rig *g)
+{
+    for (unsigned i = 0; i < g->o.gateways; i++)
+        balance_tend(g->balancers[i]);
+}
+
+void rig_end(struct rig *g, size_t i, double took_ms, int64_t hit, uint64_t now_us)
 {
     struct target *t = g->leases[i].target;
+    struct prompt_usage u = {.tokens = g->o.text->trace->requests[i].input,
+                             .cached_known = hit >= 0,
+                             .cached = hit >= 0 ? (uint64_t)hit : 0};
+    balance_first_token(g->balancers[g->gateways[i]], &g->receipts[i], now_us, false);
+    balance_learn(g->balancers[g->gateways[i]], &g->receipts[i], &u);
     target_observe_latency(t, took_ms);
     if (strategy_reads_prompt(g->o.strategy)) {
         uint64_t bytes = prompt_turn_bytes(g->o.text, &g->o.text->trace->requests[i]);

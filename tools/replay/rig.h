@@ -23,23 +23,32 @@ struct rig_options {
     uint64_t seed;
     const struct prompt_text *text;
     const uint64_t *digests; /* of each request's turn; NULL when the strategy does not read prompts */
+    const struct rig_blocks {
+        const uint64_t *keys; /* of all requests' turns, one after the other */
+        const size_t *at;     /* where those of a request begin; one more than there are requests */
+        const uint64_t *home;
+    } * blocks;            /* NULL when the strategy does not read blocks */
+    uint64_t cache_tokens; /* of each replica */
 };
 
 struct rig *rig_new(const struct rig_options *o);
 /* All requests have ended. */
 void rig_free(struct rig *g);
 /* Where this gateway sends request <i>. Not charged yet. */
-struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_ms);
+struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_us);
 /* The request does not go there: as if the pick had not been made, as far as that can be. */
-void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_ms);
+void rig_pick_undo(struct rig *g, unsigned gateway, const struct pick *p, uint64_t now_us);
 /* It goes to <target> whatever the strategy thinks, which learns of it. <by_load>: it chose another for its
  * load. */
 struct pick rig_pick_forced(struct rig *g, unsigned gateway, size_t i, unsigned target, bool by_load,
-                            uint64_t now_ms);
+                            uint64_t now_us);
 /* Its lease, from the pick to the end. */
-void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_ms);
-void rig_first_token(struct rig *g, size_t i, uint64_t now_ms);
-/* <took_ms>: from its pick on, for strategies that learn how long requests take. */
-void rig_end(struct rig *g, size_t i, double took_ms);
+void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_us);
+void rig_first_token(struct rig *g, size_t i, uint64_t now_us);
+/* <took_ms>: from its pick on, for strategies that learn how long requests take. <hit>: tokens that its
+ * engine reports as cached; -1: it reports nothing. */
+void rig_end(struct rig *g, size_t i, double took_ms, int64_t hit, uint64_t now_us);
+/* What the gateway does every second. */
+void rig_tend(struct rig *g);
 
 #endif

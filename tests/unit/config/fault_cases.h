@@ -14,7 +14,7 @@
 #define STRATEGIES                                                                                           \
     "round_robin, random, weighted, power_of_two, least_load, consistent_hash, cache_aware, "                \
     "pipeline, cheapest, fastest, predicted_latency, precise_cache_aware, "                                  \
-    "lmcache_aware"
+    "lmcache_aware, least_prefill"
 
 static const struct fault_case {
     const char *text, *want;

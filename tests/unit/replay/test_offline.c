@@ -70,6 +70,7 @@ static void test_known_figures(void **state)
         {"round_robin", 8.1, 0.06, 3.25, 0.01, 1.05, 0.006},
         {"random", 7.7, 0.6, 4.67, 0.3, 1.03, 0.1},
         {"least_load", 7.8, 0.5, 3.33, 0.25, 1.05, 0.05},
+        {"least_prefill", 25.2, 0.6, 1.37, 0.06, 1.08, 0.06},
         {"cache_aware", 22.9, 1.5, 2.80, 0.2, 1.07, 0.15},
         {"sglang", 25.5, 0.6, 2.76, 0.12, 1.03, 0.1},
         {"lmetric", 21.2, 1.1, 1.50, 0.06, 1.14, 0.1},
@@ -179,6 +180,7 @@ static void test_follow(void **state)
     struct run r;
     scene_open(&s, "1000", "1");
     own_targets(&s.o);
+    s.o.blocks[0] = 500; /* as in the recordings: least_prefill keeps as much */
     offline_free(s.f);
     s.f = offline_new(&s.o, &s.t);
     struct offline_item items[OFFLINE_ITEMS_MAX];

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What `least_prefill` has learnt in one place of the configuration: the mirror, a closed loop for each of
+ * its lanes, and the bytes of a token. The balancers that stand there one after the other share it. Inside of
+ * balance/.
+ */
+#ifndef ROLTER_BALANCE_PREFILL_MEMORY_H
+#define ROLTER_BALANCE_PREFILL_MEMORY_H
+
+#include "balance/mirror.h"
+#include "balance/prefix_loop.h"
+#include "balance/strategy.h"
+
+/* A replica's cache when nobody knows it. */
+#define CACHE_TOKENS_DEFAULT 1000000u
+
+struct prefill_memory {
+    atomic_uint refs;
+    struct mirror *mirror;
+    _Atomic(struct prefix_loop *) loops[MIRROR_LANES_MAX];
+    struct prefix_lock lock;      /* the sums */
+    double bytes, tokens;         /* fading */
+    _Atomic uint64_t token_bytes; /* a double */
+    struct placement_sink sink;
+};
+
+struct prefill_memory *prefill_memory_new(void);
+struct prefill_memory *prefill_memory_ref(struct prefill_memory *m);
+void prefill_memory_unref(struct prefill_memory *m);
+
+/* Loops of lanes that are in use. */
+static inline struct prefix_loop *prefill_loop(const struct prefill_memory *m, uint32_t lane)
+{
+    return atomic_load_explicit(&m->loops[lane], memory_order_acquire);
+}
+void prefill_loop_make(struct prefill_memory *m, uint32_t lane);
+
+/* Bytes of a prompt for each of its tokens, as the engines count them. */
+double prefill_token_bytes(const struct prefill_memory *m);
+void prefill_learn_tokens(struct prefill_memory *m, uint64_t bytes, uint64_t tokens);
+
+/* Blocks that the mirror of this target should hold. */
+uint32_t prefill_blocks(const struct prefill_memory *m, const struct pool_target *t, double scale);
+
+#endif
