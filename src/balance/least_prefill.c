@@ -8,7 +8,7 @@
  * since reading a prompt where it was not cached also puts out what was, and others will miss that. There is
  * no threshold and no guard: a cache that is worth more than the wait for it wins, and only then.
  *
- * Equal costs, always: fewest prompts recorded (R1), then by turns.
+ * Equal costs, always: fewest prompts recorded for the size of the cache (R1), then by turns.
  */
 #include <stdlib.h>
 
@@ -166,6 +166,12 @@ static double held(uint32_t depth)
     return (double)depth * BLOCK_BYTES;
 }
 
+/* Prompts for the size of the cache: a small one is full sooner. */
+static uint64_t warmth_of(const struct mirror *m, uint32_t lane)
+{
+    return (mirror_warmth(m, lane) << 24) / mirror_size(m, lane);
+}
+
 /* t->depth is packed in the order of the candidates. */
 static void weigh(const struct balancer *b, const struct pick_context *c, const struct candidates *set,
                   struct table *t)
@@ -184,7 +190,7 @@ static void weigh(const struct balancer *b, const struct pick_context *c, const 
         v->rate = rate_of(p, mean);
         v->cost = (v->backlog + b->settings.miss_weight * uncached_tokens(c, has, token_bytes)) / v->rate;
         v->warmth = s->lane[i] == MIRROR_NO_LANE ? target_served(b->targets[i].target)
-                                                 : mirror_warmth(s->memory->mirror, s->lane[i]);
+                                                 : warmth_of(s->memory->mirror, s->lane[i]);
         v->is_barred = provider_is_full(p, c->now_ms) || is_ramping(p, most);
     }
 }
@@ -357,12 +363,16 @@ static double learn(struct balancer *b, struct pick_receipt *receipt, const stru
     double reported = (double)(u->cached_known ? u->cached : 0) / (double)u->tokens;
     struct prefix_loop *loop = prefill_loop(s->memory, lane);
     mirror_stats(s->memory->mirror, lane, &stats);
+    float scale = loop->scale;
     double size = prefill_blocks(s->memory, &b->targets[r->target], 1);
     enum mirror_reset what =
         prefix_loop_note(loop, held(r->settled) / (double)r->bytes, held(r->depth) / (double)r->bytes,
                          reported < 1 ? reported : 1, (double)stats.blocks / size, &error, &keep);
     if (what != MIRROR_KEPT)
         correct(b, lane, what, keep);
+    if (scale != loop->scale) /* a larger one waits until there is room */
+        mirror_lane_resize(s->memory->mirror, lane,
+                           prefill_blocks(s->memory, &b->targets[r->target], (double)loop->scale));
     return error;
 }
 

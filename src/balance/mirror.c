@@ -524,6 +524,11 @@ uint32_t mirror_generation(const struct mirror *m, uint32_t lane)
     return atomic_load_explicit(&lane_of(m, lane)->generation, memory_order_acquire);
 }
 
+uint32_t mirror_size(const struct mirror *m, uint32_t lane)
+{
+    return atomic_load_explicit(&lane_of(m, lane)->size, memory_order_relaxed);
+}
+
 void mirror_stats(struct mirror *m, uint32_t lane, struct mirror_stats *ret)
 {
     *ret = (struct mirror_stats){0};

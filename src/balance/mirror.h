@@ -83,6 +83,8 @@ bool mirror_tidy(struct mirror *m, uint32_t blocks);
 /* Recordings not withdrawn since the last reset (R1), and how often it was reset. Lock-free. */
 uint64_t mirror_warmth(const struct mirror *m, uint32_t lane);
 uint32_t mirror_generation(const struct mirror *m, uint32_t lane);
+/* Blocks that it may hold. */
+uint32_t mirror_size(const struct mirror *m, uint32_t lane);
 
 struct mirror_stats {
     uint32_t blocks, size, room; /* held; may hold; has memory for */

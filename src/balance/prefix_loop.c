@@ -4,26 +4,25 @@
 #include <string.h>
 
 #define LIE          0.25
-#define RIGHT        0.1
+#define RIGHT        0.08
 #define CLAIM_MIN    0.1f /* a claim smaller than this supports and disproves nothing */
 #define FOUND_MIN    0.1f /* of what was claimed: less is nothing */
 #define SCALE_MIN    (1.0f / 64)
-#define SCALE_GROWTH 1.1f
+#define SCALE_GROWTH 1.25f
 
-/* NOTHING: replies in a row that must find nothing. AGAIN: a second lie within so many replies. STEADY: good
- * replies after which the size may grow a step. */
-enum { NOTHING = 5, AGAIN = 500, STEADY = 200 };
+/* Replies in a row that must find nothing; windows at most before a step. */
+enum { NOTHING = 5, STEADY_MAX = 64 };
 
 void prefix_loop_init(struct prefix_loop *l)
 {
     memset(l, 0, sizeof *l);
     l->scale = 1;
-    l->since_lie = AGAIN;
+    l->steady = 1;
 }
 
 static void forget(struct prefix_loop *l)
 {
-    l->n = l->at = l->good = 0;
+    l->n = l->at = l->age = l->good = 0;
 }
 
 void prefix_loop_forget(struct prefix_loop *l)
@@ -61,22 +60,50 @@ static struct tally tally(const struct prefix_loop *l)
     return t;
 }
 
+static void set_size(struct prefix_loop *l, double scale)
+{
+    if (scale >= (double)l->scale)
+        return;
+    l->scale = scale > (double)SCALE_MIN ? (float)scale : SCALE_MIN;
+    l->steady = l->steady < STEADY_MAX ? l->steady * 2 : STEADY_MAX;
+}
+
 static enum mirror_reset judge(struct prefix_loop *l, const struct tally *t, double share, double *ret_keep)
 {
-    bool is_again = l->since_lie < AGAIN;
-    l->since_lie = 0;
     forget(l);
     if (t->empty >= NOTHING || t->found <= 0) {
         *ret_keep = 0;
         return MIRROR_DROPPED;
     }
-    double keep = t->found / t->claimed;
-    if (is_again) {
-        double scale = share * keep < (double)l->scale ? share * keep : (double)l->scale;
-        l->scale = scale > (double)SCALE_MIN ? (float)scale : SCALE_MIN;
-    }
-    *ret_keep = keep;
+    *ret_keep = t->found / t->claimed;
+    set_size(l, share * *ret_keep);
     return MIRROR_SHRUNK;
+}
+
+static void grow(struct prefix_loop *l)
+{
+    float scale = l->scale * SCALE_GROWTH;
+    l->good = 0;
+    l->scale = scale < 1 ? scale : 1;
+    if (scale >= 1)
+        l->steady = 1;
+}
+
+/* Once in a window. */
+static void tune(struct prefix_loop *l, const struct tally *t, double share)
+{
+    l->age = 0;
+    if (t->error > RIGHT * LOOP_WINDOW) {
+        l->good = 0;
+        if (t->over > 0)
+            set_size(l, share * (1 - t->over / LOOP_WINDOW));
+        else if (t->over < -RIGHT * LOOP_WINDOW)
+            grow(l); /* it knows too little */
+        return;
+    }
+    atomic_store_explicit(&l->is_told, false, memory_order_relaxed);
+    if (++l->good >= l->steady)
+        grow(l);
 }
 
 enum mirror_reset prefix_loop_note(struct prefix_loop *l, double low, double high, double reported,
@@ -89,17 +116,12 @@ enum mirror_reset prefix_loop_note(struct prefix_loop *l, double low, double hig
     l->sample[l->at] = (struct loop_sample){(float)predicted, (float)reported, (float)error};
     l->at = (l->at + 1) % LOOP_WINDOW;
     l->n += l->n < LOOP_WINDOW;
-    l->since_lie += l->since_lie < AGAIN;
+    l->age++;
     struct tally t = tally(l);
-    if (t.error > LIE * LOOP_WINDOW && t.over > 0) {
+    if (t.error > LIE * LOOP_WINDOW && t.over > 0)
         what = judge(l, &t, share, ret_keep);
-    } else if (l->n == LOOP_WINDOW && t.error < RIGHT * LOOP_WINDOW) {
-        atomic_store_explicit(&l->is_told, false, memory_order_relaxed);
-        if (++l->good % STEADY == 0 && l->scale < 1)
-            l->scale = l->scale * SCALE_GROWTH < 1 ? l->scale * SCALE_GROWTH : 1;
-    } else {
-        l->good = 0;
-    }
+    else if (l->age == LOOP_WINDOW)
+        tune(l, &t, share);
     prefix_lock_release(&l->lock);
     *ret_error = error;
     return what;

@@ -7,8 +7,9 @@
  * informative replies add up to more than a quarter of what they could, and the mirror claims more than the
  * engine has, then it lies. If the last of them found nothing of what was claimed, the mirror is dropped:
  * that is what a restart or another template looks like. Else its oldest part goes, to the share that was
- * found; if it lies again soon, its size comes down to what it had then: the cache is smaller than we think.
- * The size grows back slowly while the replies are right.
+ * found, and its size comes down to the same: the cache may be smaller than we think. A mirror that is a
+ * little too large comes down without being called a liar. While the replies are right the size grows back,
+ * in steps; each step that was too much makes the next ones rarer.
  *
  * What an open request has recorded may be computed or not when a sibling arrives, so a prediction has a
  * lower end as well, without what is open; a report between the two is no error.
@@ -44,9 +45,10 @@ struct prefix_loop {
     struct prefix_lock lock;
     struct loop_sample sample[LOOP_WINDOW];
     unsigned n, at;
-    unsigned good; /* replies in a row whose window was right */
-    unsigned since_lie;
-    float scale; /* of the size that it should have, 0 < scale <= 1 */
+    unsigned age;        /* replies since the window was last looked at for the size */
+    unsigned steady;     /* windows that must be right for a step */
+    unsigned good;       /* that were, in a row */
+    _Atomic float scale; /* of the size that it should have, 0 < scale <= 1 */
     struct loop_open open[LOOP_OPEN];
     uint32_t last_id;
     unsigned next_open;
