@@ -52,7 +52,7 @@ struct pool_target {
     bool cost_known;
     double cost;
     const struct kv_source *kv; /* what its engine says it holds (kv_source.h); NULL: it says nothing */
-    uint64_t cache_tokens; /* that the replica's prefix cache holds; 0 = learn it */
+    uint64_t cache_tokens;      /* that the replica's prefix cache holds; 0 = learn it */
 };
 
 /* Knobs of single strategies. */
@@ -196,16 +196,16 @@ enum pick_guard { GUARD_NOT_ASKED, GUARD_OK, GUARD_OVERLOADED };
 /* What the pick compared, as far as its strategy compares such things. */
 struct pick_why {
     bool has_share, has_load, has_score, has_cost;
-    float share;                  /* of the prompt's leading bytes that the target has served already */
-    unsigned load, least;         /* of the target; the least among the candidates */
-    enum pick_guard guard;        /* whether the load allowed the target with the best match */
-    float score, runner_up_score; /* weighted sums of the strategy's scorers */
+    float share;                      /* of the prompt's leading bytes that the target has served already */
+    unsigned load, least;             /* of the target; the least among the candidates */
+    enum pick_guard guard;            /* whether the load allowed the target with the best match */
+    float score, runner_up_score;     /* weighted sums of the strategy's scorers */
     float cost_ms, runner_up_cost_ms; /* weighed time until the prompt is read */
     uint32_t backlog, uncached;       /* tokens: before this request; of it */
-    bool asks_lmcache;            /* the strategy reads occupancies, */
-    bool lmcache_decides;         /* some candidate's is known, */
-    bool has_lmcache;             /* the target's is */
-    float lmcache;                /* its score: 1 empty, 0 full or unavailable */
+    bool asks_lmcache;                /* the strategy reads occupancies, */
+    bool lmcache_decides;             /* some candidate's is known, */
+    bool has_lmcache;                 /* the target's is */
+    float lmcache;                    /* its score: 1 empty, 0 full or unavailable */
     bool has_resident;
     float resident;           /* share of the prompt's tokens that the target's engine says it holds */
     const char *not_resident; /* why engines had no part in it: a word; NULL when they were not asked */

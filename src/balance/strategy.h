@@ -91,8 +91,7 @@ struct strategy {
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,
     strategy_least_load, strategy_hash_ring, strategy_cache_aware, strategy_pipeline, strategy_cheapest,
-    strategy_fastest, strategy_predicted_latency, strategy_precise, strategy_lmcache,
-    strategy_least_prefill;
+    strategy_fastest, strategy_predicted_latency, strategy_precise, strategy_lmcache, strategy_least_prefill;
 
 static inline bool candidates_has(const struct candidates *s, unsigned i)
 {

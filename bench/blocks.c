@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a pick of least_prefill costs: bench-blocks [milliseconds per figure, default 300].
+ *
+ * Mirrors of 62,500 blocks each (1,000,000 tokens) are full of conversations that share their first KiB.
+ * Prompts:
+ * - hash: making the block keys of a prompt, which the reading of the body does
+ * - warm: the target has all of it; a conversation's next turn is that and some blocks
+ * - turn: the target has all but the last 2 KiB (of 2 KiB: 512 bytes)
+ * - cold: the target has the shared KiB only, and puts out as much
+ * A pick is everything: match over all targets, weighing, recording, charging; and the charge given back.
+ * Medians over batches. `bytes`: that picks allocated.
+ *
+ * Then two threads that pick at the same pool against one, while a third puts 200,000 blocks a second into
+ * the mirrors; all three share the machine's CPUs, so the figure says little with fewer than three.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "balance/balance.h"
+#include "balance/block_chain.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "fleet/fleet.h"
+#include "fleet/prefill.h"
+
+enum { CACHE_BLOCKS = 62500, SHARED = 16, TARGETS_MAX = 64, BATCH = 64, BATCHES_MAX = 20000 };
+
+/* jemalloc's count of this thread. */
+__attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_len, void *set, size_t set_len);
+
+static uint64_t allocated(void)
+{
+    uint64_t n = 0;
+    size_t size = sizeof n;
+    if (!mallctl || mallctl("thread.allocated", &n, &size, NULL, 0) != 0)
+        return 0;
+    return n;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+struct bed {
+    struct fleet *fleet;
+    struct balancer *balancer;
+    unsigned targets;
+    uint32_t blocks;   /* of a prompt */
+    uint64_t resident; /* prompts */
+};
+
+/* Key <i> of prompt <id>: what all share, then its own. */
+static void write_keys(uint64_t *keys, uint32_t from, uint32_t n, uint64_t id)
+{
+    for (uint32_t i = from; i < n; i++)
+        keys[i] = (hash_mix(i < SHARED ? 7 : id, i) ^ 0x5bd1e995) | 1;
+}
+
+static void context_init(struct pick_context *c, const struct bed *b, struct rng *rng)
+{
+    *c = (struct pick_context){.rng = rng, .now_ms = 1, .now_us = 1000, .blocks.n = b->blocks};
+    c->blocks.bytes = (uint64_t)b->blocks * BLOCK_BYTES;
+    target_set_init(&c->allowed, b->targets, NULL);
+    target_set_init(&c->eligible, b->targets, NULL);
+    for (unsigned i = 0; i < b->targets; i++) {
+        target_set_add(&c->allowed, i);
+        target_set_add(&c->eligible, i);
+    }
+}
+
+static void pick_once(const struct bed *b, struct pick_context *c, const uint64_t *keys)
+{
+    c->blocks.key = keys;
+    struct pick p = balance_pick(b->balancer, c);
+    CHECK(p.index >= 0);
+    balance_first_token(b->balancer, &p.receipt, c->now_us, false);
+}
+
+static void bed_open(struct bed *b, unsigned targets, uint32_t blocks)
+{
+    struct pool_target pool[TARGETS_MAX];
+    *b = (struct bed){.fleet = fleet_new(0), .targets = targets, .blocks = blocks};
+    for (unsigned i = 0; i < targets; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%u", i);
+        pool[i] =
+            (struct pool_target){.target = fleet_target_get(b->fleet, name, "http://x", "m"),
+                                 .weight = 1,
+                                 .cache_tokens = (uint64_t)CACHE_BLOCKS * BLOCK_BYTES / BYTES_PER_TOKEN};
+    }
+    b->balancer = balancer_new(STRATEGY_LEAST_PREFILL, pool, targets, NULL, NULL);
+    uint64_t *keys = mem_array(blocks, sizeof *keys);
+    struct rng rng;
+    struct pick_context c;
+    rng_seed(&rng, 1);
+    context_init(&c, b, &rng);
+    write_keys(keys, 0, blocks, 0);
+    b->resident = (uint64_t)CACHE_BLOCKS * targets / (blocks > 2 * SHARED ? blocks : 2 * SHARED);
+    for (uint64_t i = 0; i < b->resident + b->resident / 4; i++) {
+        write_keys(keys, SHARED, blocks, i);
+        pick_once(b, &c, keys);
+    }
+    b->resident += b->resident / 4;
+    free(keys);
+}
+
+static void bed_close(struct bed *b)
+{
+    balancer_unref(b->balancer);
+    fleet_free(b->fleet);
+}
+
+enum kind { WARM, TURN, COLD };
+
+/* Prompts of one batch, made before the clock runs. Those that are said to be known are among the newest. */
+struct batch {
+    const struct bed *bed;
+    uint64_t *keys[BATCH];
+    uint64_t next;
+    struct rng rng;
+    struct pick_context c;
+};
+
+static void batch_init(struct batch *x, const struct bed *b, uint64_t seed)
+{
+    x->bed = b;
+    x->next = seed << 40;
+    rng_seed(&x->rng, seed);
+    context_init(&x->c, b, &x->rng);
+    for (unsigned i = 0; i < BATCH; i++)
+        x->keys[i] = mem_array(b->blocks, sizeof *x->keys[i]);
+}
+
+static void batch_fini(struct batch *x)
+{
+    for (unsigned i = 0; i < BATCH; i++)
+        free(x->keys[i]);
+}
+
+static void batch_fill(struct batch *x, enum kind kind)
+{
+    uint32_t n = x->bed->blocks, tail = n > 64 ? 32 : 8;
+    for (unsigned i = 0; i < BATCH; i++) {
+        uint64_t old = x->bed->resident - 1 - rng_below(&x->rng, x->bed->resident / 4);
+        write_keys(x->keys[i], 0, n, kind == COLD ? ++x->next : old);
+        if (kind == TURN)
+            write_keys(x->keys[i], n - tail, n, ++x->next);
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_size);
+    return v[n / 2];
+}
+
+static double measure(const struct bed *b, enum kind kind, uint64_t ms, uint64_t *ret_allocated)
+{
+    static double ns[BATCHES_MAX];
+    struct batch x;
+    batch_init(&x, b, 2);
+    size_t n = 0;
+    uint64_t bytes = 0;
+    for (uint64_t begin = now_ns(); n < BATCHES_MAX && (n < 5 || now_ns() - begin < ms * 1000000); n++) {
+        batch_fill(&x, kind);
+        uint64_t had = allocated(), at = now_ns();
+        for (unsigned i = 0; i < BATCH; i++)
+            pick_once(b, &x.c, x.keys[i]);
+        ns[n] = (double)(now_ns() - at) / BATCH;
+        if (n > 1) /* notes may still grow with a new kind of prompt */
+            bytes += allocated() - had;
+    }
+    batch_fini(&x);
+    *ret_allocated = bytes;
+    return median(ns, n);
+}
+
+static double measure_hash(uint32_t blocks, uint64_t ms)
+{
+    static double ns[BATCHES_MAX];
+    size_t bytes = (size_t)blocks * BLOCK_BYTES, n = 0;
+    char *text = mem_alloc(bytes);
+    uint64_t *keys = mem_array(blocks, sizeof *keys);
+    memset(text, 'x', bytes);
+    for (uint64_t begin = now_ns(); n < BATCHES_MAX && now_ns() - begin < ms * 1000000; n++) {
+        uint64_t at = now_ns();
+        for (unsigned i = 0; i < BATCH; i++) {
+            struct block_chain c;
+            text[i] ^= 1;
+            block_chain_begin(&c, i, keys, blocks);
+            block_chain_feed(&c, text, bytes);
+        }
+        ns[n] = (double)(now_ns() - at) / BATCH;
+    }
+    free(text);
+    free(keys);
+    return median(ns, n);
+}
+
+/* Threads */
+
+struct crowd {
+    const struct bed *bed;
+    uint64_t rate; /* blocks a second that the writer puts in */
+    atomic_bool stop;
+    atomic_uint seed;
+    _Atomic uint64_t picks, blocks;
+};
+
+static void *picker(void *arg)
+{
+    struct crowd *c = arg;
+    struct batch x;
+    batch_init(&x, c->bed, 10 + atomic_fetch_add(&c->seed, 1));
+    batch_fill(&x, TURN);
+    while (!atomic_load_explicit(&c->stop, memory_order_relaxed)) {
+        for (unsigned i = 0; i < BATCH; i++)
+            pick_once(c->bed, &x.c, x.keys[i]);
+        atomic_fetch_add(&c->picks, BATCH);
+    }
+    batch_fini(&x);
+    return NULL;
+}
+
+/* What another gateway tells: 32 blocks at a time. */
+static void *writer(void *arg)
+{
+    struct crowd *c = arg;
+    enum { AT_ONCE = SHARED + 32 };
+    uint64_t keys[AT_ONCE], begin = now_ns(), done = 0;
+    while (!atomic_load_explicit(&c->stop, memory_order_relaxed)) {
+        while (done < (now_ns() - begin) / 1000 * c->rate / 1000000) {
+            unsigned to = (unsigned)(done / 32 % c->bed->targets);
+            write_keys(keys, 0, AT_ONCE, done | (uint64_t)1 << 60);
+            balance_place(c->bed->balancer, target_identity(balancer_target(c->bed->balancer, to)), keys,
+                          AT_ONCE);
+            done += 32;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    atomic_store(&c->blocks, done);
+    return NULL;
+}
+
+static double picks_a_second(const struct bed *b, unsigned threads, uint64_t rate, uint64_t ms)
+{
+    struct crowd c = {.bed = b, .rate = rate};
+    pthread_t pickers[2], w;
+    uint64_t begin = now_ns();
+    CHECK(pthread_create(&w, NULL, writer, &c) == 0);
+    for (unsigned i = 0; i < threads; i++)
+        CHECK(pthread_create(&pickers[i], NULL, picker, &c) == 0);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000},
+              NULL);
+    atomic_store(&c.stop, true);
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(pickers[i], NULL);
+    pthread_join(w, NULL);
+    return (double)atomic_load(&c.picks) / ((double)(now_ns() - begin) / 1e9);
+}
+
+static void scaling(const struct bed *b, uint64_t ms)
+{
+    enum { ROUNDS = 7 };
+    double ratio[ROUNDS];
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        double one = picks_a_second(b, 1, 200000, ms), two = picks_a_second(b, 2, 200000, ms);
+        ratio[i] = two / one;
+    }
+    printf("%8u %8u   two threads against one, with 200,000 updates a second: %.2fx\n",
+           b->blocks * BLOCK_BYTES, b->targets, median(ratio, ROUNDS));
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t ms = argc > 1 ? strtoull(argv[1], NULL, 10) : 300;
+    static const uint32_t sizes[] = {32, 2048};
+    static const unsigned targets[] = {8, 64};
+    printf("%8s %8s %9s %9s %9s %9s %9s   microseconds a pick\n", "bytes", "targets", "hash", "warm", "turn",
+           "cold", "allocated");
+    for (unsigned s = 0; s < ARRAY_LEN(sizes); s++)
+        for (unsigned t = 0; t < ARRAY_LEN(targets); t++) {
+            struct bed b;
+            uint64_t bytes[3];
+            bed_open(&b, targets[t], sizes[s]);
+            double hash = measure_hash(sizes[s], ms / 4), warm = measure(&b, WARM, ms, &bytes[0]),
+                   turn = measure(&b, TURN, ms, &bytes[1]), cold = measure(&b, COLD, ms, &bytes[2]);
+            printf("%8u %8u %9.2f %9.2f %9.2f %9.2f %9llu\n", sizes[s] * BLOCK_BYTES, targets[t], hash / 1000,
+                   warm / 1000, turn / 1000, cold / 1000,
+                   (unsigned long long)(bytes[0] + bytes[1] + bytes[2]));
+            bed_close(&b);
+            bed_open(&b, targets[t], sizes[s]);
+            scaling(&b, ms);
+            bed_close(&b);
+        }
+    return 0;
+}
