@@ -43,10 +43,10 @@ struct redis_link *cluster_pick(struct redis_client *c, const struct span *key)
 }
 
 /* The link to a node, made when it is a new one. NULL: that is no address, or there are too many. */
-static struct redis_link *link_to(struct redis_client *c, struct span host, uint64_t port)
+static struct redis_link *link_to(struct redis_client *c, struct span host, uint16_t port)
 {
     char name[HOST_MAX + 1];
-    if (host.n == 0 || host.n > HOST_MAX || memchr(host.p, 0, host.n) || port == 0 || port > PORT_MAX)
+    if (host.n == 0 || host.n > HOST_MAX || memchr(host.p, 0, host.n))
         return NULL;
     LIST_EACH(node, &c->links)
     {
@@ -58,14 +58,13 @@ static struct redis_link *link_to(struct redis_client *c, struct span host, uint
         return NULL;
     memcpy(name, host.p, host.n);
     name[host.n] = '\0';
-    return link_new(c, name, (uint16_t)port);
+    return link_new(c, name, port);
 }
 
 /* ---- the map ---- */
 
 /* One range: [first, last, [host, port, ...], replicas...]. */
-static bool map_range(struct redis_client *c, struct redis_link *from, const struct redis_reply *range,
-                      struct redis_link **slots)
+bool cluster_parse_range(const struct redis_reply *range, struct cluster_range *ret)
 {
     if (range->type != REDIS_ARRAY || range->n < 3)
         return false;
@@ -73,18 +72,29 @@ static bool map_range(struct redis_client *c, struct redis_link *from, const str
     if (first->type != REDIS_INTEGER || last->type != REDIS_INTEGER || first->integer < 0 ||
         last->integer < first->integer || last->integer >= REDIS_SLOTS)
         return false;
-    if (node->type != REDIS_ARRAY || node->n < 2 || node->items[1]->type != REDIS_INTEGER)
+    if (node->type != REDIS_ARRAY || node->n < 2 || node->items[1]->type != REDIS_INTEGER ||
+        node->items[1]->integer <= 0 || node->items[1]->integer > PORT_MAX)
         return false;
     /* A node that does not know its own address leaves it out: the one that we asked. */
     const struct redis_reply *host = node->items[0];
     const bool named = redis_reply_is_text(host) && host->text.n && !span_eq(host->text, SPAN("?"));
-    struct redis_link *l = link_to(c, named ? host->text : span_str(from->origin.host),
-                                   node->items[1]->integer < 0 ? 0 : (uint64_t)node->items[1]->integer);
-    if (!l)
-        return false;
-    for (int64_t i = first->integer; i <= last->integer; i++)
-        slots[i] = l;
+    *ret = (struct cluster_range){.first = (unsigned)first->integer,
+                                  .last = (unsigned)last->integer,
+                                  .host = named ? host->text : SPAN(""),
+                                  .port = (uint16_t)node->items[1]->integer};
     return true;
+}
+
+static bool map_range(struct redis_client *c, struct redis_link *from, const struct redis_reply *reply,
+                      struct redis_link **slots)
+{
+    struct cluster_range r;
+    if (!cluster_parse_range(reply, &r))
+        return false;
+    struct redis_link *l = link_to(c, r.host.n ? r.host : span_str(from->origin.host), r.port);
+    for (unsigned i = r.first; l && i <= r.last; i++)
+        slots[i] = l;
+    return l != NULL;
 }
 
 /* Links that no slot needs any more go; the seed stays, to ask again. */
@@ -163,9 +173,8 @@ void cluster_refresh(struct redis_client *c)
 /* ---- redirects ---- */
 
 /* "MOVED 3999 127.0.0.1:6381", "ASK 3999 ::1:6381"; the host may be empty: the same as before. */
-bool cluster_read_redirect(struct redis_call *call, struct redis_link *from, const struct redis_reply *error)
+bool cluster_parse_redirect(const struct redis_reply *error, struct cluster_redirect *ret)
 {
-    struct redis_client *c = call->client;
     struct span rest = error->text, word, slot_text;
     uint64_t slot, port;
     const bool moved = redis_reply_is_error(error, "MOVED");
@@ -175,14 +184,26 @@ bool cluster_read_redirect(struct redis_call *call, struct redis_link *from, con
         !span_to_u64(slot_text, &slot) || slot >= REDIS_SLOTS || rest.n == 0)
         return false;
     const char *colon = memrchr(rest.p, ':', rest.n);
-    if (!colon || !span_to_u64(span_of(colon + 1, rest.n - (size_t)(colon - rest.p) - 1), &port))
+    const size_t n_host = colon ? (size_t)(colon - rest.p) : 0;
+    if (!colon || !span_to_u64(span_of(colon + 1, rest.n - n_host - 1), &port) || port == 0 ||
+        port > PORT_MAX)
         return false;
-    struct span host = span_of(rest.p, (size_t)(colon - rest.p));
-    struct redis_link *to = link_to(c, host.n ? host : span_str(from->origin.host), port);
-    if (!to || call->n_redirects >= REDIS_REDIRECTS_MAX || call->internal)
+    *ret = (struct cluster_redirect){
+        .slot = (unsigned)slot, .host = span_of(rest.p, n_host), .port = (uint16_t)port, .ask = !moved};
+    return true;
+}
+
+bool cluster_read_redirect(struct redis_call *call, struct redis_link *from, const struct redis_reply *error)
+{
+    struct redis_client *c = call->client;
+    struct cluster_redirect r;
+    if (call->internal || call->n_redirects >= REDIS_REDIRECTS_MAX || !cluster_parse_redirect(error, &r))
         return false;
-    if (moved && c->slots) {
-        c->slots[slot] = to;
+    struct redis_link *to = link_to(c, r.host.n ? r.host : span_str(from->origin.host), r.port);
+    if (!to)
+        return false;
+    if (!r.ask && c->slots) {
+        c->slots[r.slot] = to;
         to->mapped = true;
         cluster_refresh(c);
     }
@@ -190,7 +211,7 @@ bool cluster_read_redirect(struct redis_call *call, struct redis_link *from, con
         call->redirect->held--;
     to->held++;
     call->redirect = to;
-    call->asking = !moved;
+    call->asking = r.ask;
     return true;
 }
 

@@ -147,4 +147,19 @@ bool cluster_read_redirect(struct redis_call *call, struct redis_link *from, con
 void cluster_follow(struct redis_call *call);
 unsigned cluster_slot(struct span key);
 
+/* Pure readers of what nodes say. An empty host is the host that said it. */
+struct cluster_range {
+    unsigned first, last;
+    struct span host;
+    uint16_t port;
+};
+bool cluster_parse_range(const struct redis_reply *range, struct cluster_range *ret);
+struct cluster_redirect {
+    unsigned slot;
+    struct span host;
+    uint16_t port;
+    bool ask;
+};
+bool cluster_parse_redirect(const struct redis_reply *error, struct cluster_redirect *ret);
+
 #endif
