@@ -182,6 +182,7 @@ struct redis_client *redis_client_new(struct redis_server *s, struct net_loop *l
     c->loop = l;
     c->resolver = resolver;
     list_init(&c->links);
+    uv_update_time(&l->uv); /* perhaps the loop does not run yet, and its time is old */
     uv_prepare_init(&l->uv, &c->prepare);
     c->handles = 1;
     if (s->url.origin.tls) {

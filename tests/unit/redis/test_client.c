@@ -316,6 +316,100 @@ static void test_password(void **state)
     end(c);
 }
 
+/* rediss://, with the server's name checked; a server that is not trusted is away, and why is said. */
+static void test_tls(void **state)
+{
+    (void)state;
+    char cert[96], key[96], port_text[8], url[64], why[256] = "";
+    uint16_t port;
+    int status = -1;
+    snprintf(cert, sizeof cert, "%s/cert.pem", rig.folder);
+    snprintf(key, sizeof key, "%s/key.pem", rig.folder);
+    const pid_t pid = rig_spawn(
+        (const char *const[]){"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                              "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=test",
+                              "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert, NULL});
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(listen_any(&port));
+    snprintf(port_text, sizeof port_text, "%u", port);
+    rig_kill(&rig);
+    rig_start(&rig, (const char *const[]){"--tls-port", port_text, "--tls-cert-file", cert, "--tls-key-file",
+                                          key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no", NULL});
+    const char *const bundles[] = {cert};
+    struct redis_options o = {.consumer = "test",
+                              .url = url,
+                              .ca_bundles = bundles,
+                              .n_ca_bundles = 1,
+                              .answer_ms = 2000,
+                              .tell = on_line,
+                              .tell_arg = &lines};
+    for (int trusted = 1; trusted >= 0; trusted--) {
+        snprintf(url, sizeof url, "rediss://127.0.0.1:%u", port);
+        o.n_ca_bundles = (size_t)trusted;
+        lines.n = 0;
+        struct redis_server *s = redis_server_new(&o, why);
+        assert_string_equal(why, "");
+        client = redis_client_new(s, &loop, resolver);
+        redis_server_unref(s);
+        RUN_UNTIL(&loop, lines.n);
+        assert_int_equal(lines.bad[0], !trusted);
+        if (trusted) {
+            ASK(&loop, client, &a, "SET", "k", "v");
+            ASK(&loop, client, &a, "GET", "k");
+            assert_text(&a, "v");
+        } else {
+            assert_non_null(strstr(lines.text[0], "certificate"));
+        }
+        end(client);
+    }
+}
+
+/* A server that answers late is no server: its first answer comes too late for the greeting. */
+static void test_slow(void **state)
+{
+    (void)state;
+    struct stub stub;
+    stub_open(&stub, serve_slowly, slow_way_new(&rig, 3 * ANSWER_MS));
+    struct redis_client *c = client_of(stub.url, ANSWER_MS);
+    RUN_UNTIL(&loop, lines.n);
+    assert_non_null(strstr(lines.text[0], "no answer in 50 ms"));
+    end(c);
+    c = client_of(stub.url, 10 * ANSWER_MS); /* for somebody with more time it is */
+    RUN_UNTIL(&loop, redis_client_is_up(c));
+    ASK(&loop, c, &a, "SET", "k", "v");
+    assert_int_equal(a.outcome, REDIS_DONE);
+    end(c);
+    stub_close(&stub);
+}
+
+/* What is no reply, or nobody asked for, ends the connection; callers get neutral outcomes. */
+static void test_garbage(void **state)
+{
+    (void)state;
+    static const char *const GARBAGE[] = {
+        "HTTP/1.1 400 Bad Request\r\n\r\n", "*1000000000\r\n", "+OK\r\n+OK\r\n",
+        "$-5\r\n$9999999999999\r\nx",       "\r\n\r\n",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(GARBAGE); i++) {
+        struct stub stub;
+        lines.n = 0;
+        stub_open(&stub, serve_garbage, GARBAGE[i]);
+        struct redis_client *c = client_of(stub.url, 2000);
+        RUN_UNTIL(&loop, redis_client_is_up(c));
+        answer_init(&a);
+        assert_int_equal(SEND(c, &a, 300, "GET", "k"), REDIS_DONE);
+        RUN_UNTIL(&loop, lines.n >= 2 || a.n);
+        RUN_UNTIL(&loop, a.n);
+        if (a.outcome == REDIS_DONE) /* a reply, and one too many */
+            assert_text(&a, i == 2 ? "OK" : "");
+        else
+            assert_true(a.outcome == REDIS_LOST || a.outcome == REDIS_TIMEOUT);
+        end(c);
+        stub_close(&stub);
+    }
+}
+
 /* Full: what is refused is said once; reading goes on; room again is said once. */
 static void test_full(void **state)
 {
@@ -403,13 +497,23 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_commands),   T(test_binary),
-        T(test_pipeline),   T(test_transaction),
-        T(test_cancel),     T(test_killed),
-        T(test_frozen),     T(test_frozen_idle),
-        T(test_short_time), T(test_password),
-        T(test_full),       T(test_readonly),
-        T(test_bounds),     cmocka_unit_test(test_bad_options),
+        T(test_commands),
+        T(test_binary),
+        T(test_pipeline),
+        T(test_transaction),
+        T(test_cancel),
+        T(test_killed),
+        T(test_frozen),
+        T(test_frozen_idle),
+        T(test_short_time),
+        T(test_password),
+        T(test_full),
+        T(test_readonly),
+        T(test_tls),
+        T(test_slow),
+        T(test_garbage),
+        T(test_bounds),
+        cmocka_unit_test(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
