@@ -147,10 +147,12 @@ static void wake(struct flight *f, struct flight_port *port)
     net_loop_post(port->loop, &port->post);
 }
 
+/* Loops where somebody follows. */
 static void wake_all(struct flight *f)
 {
     for (unsigned i = 0; i < f->table->n_loops; i++)
-        wake(f, f->ports[i]);
+        if (f->ports[i] && f->ports[i]->n > (f->ports[i] == f->leader_port))
+            wake(f, f->ports[i]);
 }
 
 static void wake_leader(struct flight *f)
@@ -344,13 +346,14 @@ void flight_append(struct flight_member *m, const char *p, size_t n)
     log_append(&f->log, p, n);
 }
 
-/* Bytes of others that lag must not fill the memory. Under the lock. */
+/* Bytes of others that lag must not fill the memory. So much is held only when readers are so far apart, for
+ * the upstream waits while all of them lag. Under the lock. */
 static void cut_laggards(struct flight *f)
 {
     if (!f->dropped || log_live(&f->log) <= FLIGHT_LAG_MAX)
         return;
     uint64_t total = log_total(&f->log);
-    atomic_store_explicit(&f->cut_offset, total - FLIGHT_LAG_MAX / 2, memory_order_release);
+    atomic_store_explicit(&f->cut_offset, total - FLIGHT_LAG_MAX, memory_order_release);
 }
 
 bool flight_publish(struct flight_member *m)
@@ -363,8 +366,7 @@ bool flight_publish(struct flight_member *m)
     f->paused = all_lag(f);
     bool paused = f->paused;
     if (f->is_stream) {
-        if (!paused)
-            cut_laggards(f);
+        cut_laggards(f);
         wake_all(f);
     }
     pthread_mutex_unlock(&f->lock);
@@ -469,6 +471,12 @@ void flight_read_from_here(struct flight_member *m)
     log_cursor_end(&m->flight->log, &m->cursor);
 }
 
+void flight_stop_reading(struct flight_member *m)
+{
+    check_leads(m);
+    log_cursor_close(&m->cursor);
+}
+
 struct span flight_peek(struct flight_member *m)
 {
     return m->cursor.chunk ? log_peek(&m->cursor) : SPAN_NONE;
@@ -492,6 +500,15 @@ bool flight_set_lags(struct flight_member *m, bool lags)
     f->paused |= pause;
     pthread_mutex_unlock(&f->lock);
     return pause;
+}
+
+bool flight_is_paused(struct flight_member *m)
+{
+    struct flight *f = m->flight;
+    pthread_mutex_lock(&f->lock);
+    bool paused = f->paused;
+    pthread_mutex_unlock(&f->lock);
+    return paused;
 }
 
 bool flight_is_cut(const struct flight_member *m)

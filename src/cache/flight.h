@@ -25,7 +25,7 @@
 struct flight;
 struct flight_table;
 
-enum { FLIGHT_LAG_MAX = 4 << 20 };
+enum { FLIGHT_LAG_MAX = 8 << 20 };
 
 enum flight_state {
     FLIGHT_WAITING,  /* the upstream's reply has not begun */
@@ -107,9 +107,13 @@ void flight_look(struct flight_member *m, struct flight_view *ret);
 void flight_read_from_here(struct flight_member *m);
 struct span flight_peek(struct flight_member *m);
 void flight_advance(struct flight_member *m, size_t n);
+/* The leader's client has all there is: its bytes go out as they come again. */
+void flight_stop_reading(struct flight_member *m);
 /* The client does not take more at the moment, or does so again. True for a leader that should pause the
  * upstream until on_news. */
 bool flight_set_lags(struct flight_member *m, bool lags);
+/* Whether the leader should still wait with the upstream. */
+bool flight_is_paused(struct flight_member *m);
 /* Whether this reader was too slow for the others: what it has not read is gone. */
 bool flight_is_cut(const struct flight_member *m);
 

@@ -8,7 +8,7 @@ static void settle_scope(struct reader *r, struct route_cache_settings *c)
 {
     if (c->per_key == TRI_UNSET)
         return;
-    enum cache_scope wanted = c->per_key == TRI_TRUE ? CACHE_SCOPE_KEY : CACHE_SCOPE_ROUTE;
+    enum cache_sharing wanted = c->per_key == TRI_TRUE ? CACHE_SCOPE_KEY : CACHE_SCOPE_ROUTE;
     if (reader_field(r, &c->scope).line > 0 && c->scope != wanted)
         reader_fault(r, reader_field(r, &c->per_key), "routes.cache.per_key: contradicts \"scope\"");
     c->scope = wanted;

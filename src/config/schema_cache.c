@@ -22,7 +22,7 @@ static const struct key_spec cache_keys[] = {
 };
 const struct section schema_cache = SECTION("cache", cache_keys, "Response cache.");
 
-/* In the order of enum cache_scope. */
+/* In the order of enum cache_sharing. */
 static const char *const scope_words[] = {"key", "route", NULL};
 static const struct key_spec route_cache_keys[] = {
     KEY("enabled", KEY_BOOL, struct route_cache_settings, enabled, .preset = "true",

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gateway/reply_cache.h"
 #include "gateway/request.h"
 #include "gateway/row_writer.h"
 #include "gateway/worker.h"
@@ -33,6 +34,7 @@ struct gateway {
     struct fleet *fleet;
     struct token_cache *token_cache;
     struct plan *plan;
+    struct reply_cache *cache; /* made when a configuration first asks for it */
     struct worker *workers;
     unsigned n_workers;
     struct row_ring **rings;
@@ -68,6 +70,14 @@ static struct server_options unix_options(const struct settings *s)
     return o;
 }
 
+/* Before the plan that asks for it gets to the workers. */
+static void make_cache(struct gateway *g)
+{
+    const struct settings *s = g->plan->settings;
+    if (s->cache.enabled && !g->cache)
+        g->cache = reply_cache_new(&s->cache, g->n_workers);
+}
+
 static bool worker_init(struct gateway *g, struct worker *w, unsigned index, char *ret_error)
 {
     const struct settings *s = g->plan->settings;
@@ -76,6 +86,8 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     list_init(&w->requests);
     list_init(&w->free_requests);
     buf_init(&w->out, 64 << 20);
+    buf_init(&w->whole, WORKER_WHOLE_MAX);
+    w->cache = g->cache;
     buf_init(&w->row_text, 1 << 20);
     buf_init(&w->pick_text, 4096);
     CHECK_MSG(net_loop_init(&w->loop, index) == 0, "cannot make an event loop");
@@ -118,6 +130,9 @@ static void worker_close(struct worker *w)
     for (size_t i = 0; i < ARRAY_LEN(servers); i++)
         if (servers[i])
             server_close(servers[i]);
+    /* What is left goes on without a client. */
+    LIST_EACH(node, &w->requests)
+    request_run(LIST_ITEM(node, struct request, node), STEP_finish);
     CHECK(list_empty(&w->requests));
     tokenizer_free(w->tokenizer);
     w->tokenizer = NULL;
@@ -137,6 +152,7 @@ static void worker_fini(struct worker *w)
     for (struct list *node; (node = list_pop(&w->free_requests));)
         free(LIST_ITEM(node, struct request, node));
     buf_fini(&w->out);
+    buf_fini(&w->whole);
     buf_fini(&w->row_text);
     buf_fini(&w->pick_text);
     plan_unref(w->plan);
@@ -155,6 +171,7 @@ static void free_all(struct gateway *g)
     row_writer_stop(g->writer);
     for (unsigned i = 0; i < g->n_workers; i++)
         row_ring_free(g->rings[i]);
+    reply_cache_free(g->cache);
     plan_unref(g->plan);
     fleet_free(g->fleet);
     token_cache_free(g->token_cache);
@@ -185,6 +202,7 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
     g->workers = mem_array(n, sizeof *g->workers);
     g->rings = mem_array(n, sizeof *g->rings);
     g->n_workers = n;
+    make_cache(g);
     for (unsigned i = 0; i < n; i++)
         g->rings[i] = row_ring_new(ROW_RING_BYTES);
     g->writer = row_writer_start(&settings->logging, g->rings, n, ret_error);
@@ -248,6 +266,7 @@ static void take_plan(struct net_post *p, struct net_loop *l)
     struct worker *w = l->user;
     struct plan *old = w->plan;
     w->plan = m->plan;
+    w->cache = w->gateway->cache;
     free(m);
     const struct settings *s = w->plan->settings;
     renew_tls(w, s);
@@ -266,9 +285,10 @@ void gateway_reload(struct gateway *g, struct settings *settings)
     struct plan *next = plan_build(settings, g->fleet, g->plan, net_now_ms(g->signals));
     if (!row_writer_update(g->writer, &settings->logging, error))
         log_warn("reload: rows go on as before: %s", error);
-    send_to_workers(g, take_plan, next);
     plan_unref(g->plan);
     g->plan = next;
+    make_cache(g);
+    send_to_workers(g, take_plan, next);
     metric_set(metric_plain(M_CONFIG_VERSION), (double)next->version);
 }
 

@@ -110,6 +110,7 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     build_tokenize_metrics(p);
     plan_build_providers(p);
     plan_build_routes(p, previous);
+    plan_build_cache(p);
     plan_build_keys(p);
     build_policy(p);
     plan_build_limits(p, previous);

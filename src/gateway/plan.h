@@ -15,6 +15,7 @@
 
 #include "balance/balance.h"
 #include "base/map.h"
+#include "cache/key.h"
 #include "fleet/fleet.h"
 #include "gateway/settings.h"
 #include "net/exchange.h"
@@ -73,6 +74,20 @@ struct plan_variant {
     metric_series_t m_requests;
 };
 
+/* How a route caches, defaults filled in; also for keys that want the cache on a route that does not. */
+struct plan_cache {
+    bool opted; /* the route asks for it */
+    bool coalesce, store_truncated;
+    bool per_route; /* scope */
+    uint64_t ttl_ms, revalidate_ms, if_error_ms;
+    struct cache_digest targets; /* what the route makes of a request */
+    struct cache_scope scope;    /* of all its callers */
+    uint64_t purge_id;
+    struct span *overridden; /* body members that the route sets whatever the caller says */
+    unsigned n_overridden;
+    metric_series_t m_requests[4][3]; /* by enum cache_kind, enum cache_result */
+};
+
 /* State of a route that outlives a reload, found by the route's name. */
 struct route_state {
     _Atomic uint64_t variant_ticket;
@@ -89,6 +104,7 @@ struct plan_route {
     unsigned *variant_order; /* schedule of variant indexes by weight */
     unsigned n_variant_order;
     struct json_members params;
+    struct plan_cache cache;
     metric_series_t m_latency, m_ttft, m_responses[6] /* by status class */, m_picks[PICK_REASON_COUNT];
     metric_series_t m_tokens[4];
     struct limit_set limits; /* budgets and rate limits of the route */
@@ -104,6 +120,9 @@ struct plan_key {
     uint64_t *providers; /* bit set over plan->providers */
     bool disabled;
     bool explain; /* may ask why a target was picked */
+    enum tristate cache;
+    struct cache_scope scope;
+    uint64_t purge_id;
     int64_t expires_at_ms;
     struct limit_set limits; /* budgets and rate limits of the key */
 };
@@ -147,6 +166,9 @@ struct plan {
     struct limits *limits;     /* what was used of budgets and rate limits; goes on from plan to plan */
     metric_series_t m_tokenize[TOKENIZE_OUTCOME_COUNT];
 };
+
+/* Whether the caller's own value of a body member stands against what the route sets. */
+bool plan_caller_wins(const struct plan_route *route, struct span name);
 
 /* Sets the gauges of providers (in flight, queued, healthy) from their present state, before a scrape. */
 void plan_refresh_gauges(const struct plan *p);

@@ -109,6 +109,9 @@ void plan_build_keys(struct plan *p)
         k->name_span = span_str(k->name);
         k->disabled = v->disabled;
         k->explain = v->explain;
+        k->cache = v->cache;
+        key_scope_of_key(k->digest, &k->scope);
+        k->purge_id = purge_name(k->name_span);
         k->expires_at_ms = v->expires_at_ms;
         k->all_models = v->models.n == 0;
         map_init(&k->models);

@@ -4,19 +4,16 @@
  * nothing is copied unless the client does not take it. A client that lags stops the upstream: above
  * QUEUE_HIGH unsent bytes reading pauses until the queue is empty.
  */
-#include "gateway/request.h"
+#include "gateway/cached.h"
 #include "net/http_reply.h"
 
 enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
-/* Whether the policy must see this reply before the client does. An event stream never waits (D5). */
+/* Whether the policy must see this reply before the client does. */
 static bool must_hold(const struct request *r, const struct http_head *h)
 {
-    if (LIKELY(!r->plan->policy) || h->status < 200 || h->status >= 300 || h->body == HTTP_BODY_NONE ||
-        r->is_event_stream)
-        return false;
-    return policy_wants_reply(r->plan->policy, r->route->settings ? r->route->model : NULL, r->dialect_id,
-                              r->policy_ticket);
+    return UNLIKELY(r->plan->policy != NULL) && h->status >= 200 && h->status < 300 &&
+           h->body != HTTP_BODY_NONE && !r->is_event_stream && delivery_is_policed(r);
 }
 
 /* The reply is collected, up to what a request's body may have; its head waits with it. */
@@ -73,30 +70,22 @@ void relay_head(struct request *r, const struct http_head *h)
     if (h->status >= 400)
         r->error = "upstream_status";
     usage_feed_begin(r, h);
+    if (UNLIKELY(r->cached != NULL))
+        capture_head(r, h);
     if (must_hold(r, h)) {
         hold(r, h);
         return;
     }
-    bool http10 = r->head->minor == 0;
-    r->reply_keep = r->conn && !conn_will_close(r->conn);
     if (h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) {
         if (h->status != 204 && h->status != 304 && h->status >= 200) {
             BUF_LIT(out, "content-length: ");
             buf_add_u64(out, h->body == HTTP_BODY_LENGTH ? h->content_length : 0);
             BUF_LIT(out, "\r\n");
         }
-    } else if (http10) {
-        r->reply_keep = false;
-        r->reply_unframed = true;
+        reply_head_end(r, out);
     } else {
-        BUF_LIT(out, "transfer-encoding: chunked\r\n");
-        r->reply_chunked = true;
+        reply_head_stream(r, out);
     }
-    if (!r->reply_keep)
-        BUF_LIT(out, "connection: close\r\n");
-    else if (http10)
-        BUF_LIT(out, "connection: keep-alive\r\n");
-    BUF_LIT(out, "\r\n");
     w->iov[SLOT_HEAD] = (struct iovec){out->p, out->n};
 }
 
@@ -116,6 +105,25 @@ void relay_body(struct request *r, const char *p, size_t n)
         relay_flush(r);
 }
 
+/* For the bill, the store and those who follow. */
+static void observe(struct request *r, unsigned body_end, bool whole)
+{
+    const struct iovec *iov = r->worker->iov;
+    if (r->status >= 300)
+        return;
+    for (unsigned i = SLOT_BODY; i < body_end; i++)
+        usage_feed(r, iov[i].iov_base, iov[i].iov_len, whole);
+    if (UNLIKELY(r->cached != NULL))
+        for (unsigned i = SLOT_BODY; i < body_end; i++)
+            capture_feed(r, iov[i].iov_base, iov[i].iov_len);
+}
+
+/* The client lags, so it gets the rest from the flight's log. */
+static bool is_behind(const struct request *r)
+{
+    return r->cached && r->cached->pump == PUMP_FLIGHT;
+}
+
 /* Sends what was collected; <last> closes the chunked body in the same write. */
 static void send_collected(struct request *r, bool last)
 {
@@ -127,6 +135,12 @@ static void send_collected(struct request *r, bool last)
     if (body_end > SLOT_BODY)
         r->last_byte = ((const char *)w->iov[body_end - 1].iov_base)[w->iov[body_end - 1].iov_len - 1];
     bool whole = last && body_end == SLOT_BODY + 1 && !r->reply_begun;
+    bool store_first = UNLIKELY(r->cached != NULL) && last;
+    if (store_first) { /* who asks again as soon as it has this reply must find it */
+        observe(r, body_end, whole);
+        usage_feed_end(r);
+        capture_end(r);
+    }
     if (r->reply_chunked && w->iov_bytes) {
         size_t n = reply_chunk_head(w->chunk_head, w->iov_bytes);
         w->iov[SLOT_CHUNK] = (struct iovec){w->chunk_head, n};
@@ -154,9 +168,31 @@ static void send_collected(struct request *r, bool last)
     if (n)
         request_write(r, from, n);
     /* After the bytes are on their way: reading the usage must not delay them. */
-    if (r->status < 300)
-        for (unsigned i = SLOT_BODY; i < body_end; i++)
-            usage_feed(r, w->iov[i].iov_base, w->iov[i].iov_len, whole);
+    if (!store_first)
+        observe(r, body_end, whole);
+}
+
+/* A reply that is captured, and that others may read: the client's pace is its own. */
+static void flush_shared(struct request *r)
+{
+    bool pause;
+    if (is_behind(r)) {
+        observe(r, r->worker->n_iov, false);
+        r->worker->n_iov = 0;
+        pause = capture_publish(r);
+    } else {
+        send_collected(r, false);
+        pause = capture_publish(r);
+        if (r->conn && request_unsent(r) > QUEUE_HIGH) {
+            pump_from_here(r);
+            pause |= flight_set_lags(&r->cached->flight, true);
+        }
+    }
+    request_drop_body(r);
+    if (pause && r->exchange) {
+        exchange_pause(r->exchange);
+        r->was_paused = true;
+    }
 }
 
 /* More than is held for anybody: what no policy has seen does not go out. */
@@ -181,6 +217,10 @@ void relay_flush(struct request *r)
     }
     if (r->worker->n_iov == 0)
         return;
+    if (UNLIKELY(r->cached != NULL) && capture_is_on(r)) {
+        flush_shared(r);
+        return;
+    }
     send_collected(r, false);
     request_drop_body(r);
     if (r->exchange && request_unsent(r) > QUEUE_HIGH) {
@@ -207,12 +247,29 @@ void relay_discard(struct request *r)
     r->reply_chunked = r->reply_unframed = false;
     r->delivery.held = false;
     usage_feed_discard(r);
+    if (r->cached)
+        capture_discard(r);
 }
 
 void relay_drained(struct request *r)
 {
-    if (r->exchange)
+    if (UNLIKELY(r->cached != NULL) && r->cached->pump != PUMP_NONE)
+        pump_more(r);
+    else if (r->exchange)
         exchange_resume(r->exchange);
+}
+
+/* The upstream's bytes are billed and stored; what the policy makes of them is for the client alone. */
+static void end_held(struct request *r)
+{
+    r->delivery.input.body = buf_view(&r->reply_body);
+    usage_feed_end(r);
+    if (r->cached && !is_past_limit(r)) {
+        capture_feed(r, r->reply_body.p, r->reply_body.n);
+        capture_end(r);
+    }
+    r->upstream_complete = !r->conn;
+    request_resume(r, is_past_limit(r) ? refuse_large(r) : r->conn ? STEP_deliver : STEP_finish);
 }
 
 void relay_end(struct request *r)
@@ -222,13 +279,20 @@ void relay_end(struct request *r)
     request_prefill_over(r, false);
     target_lease_end(&r->lease);
     if (UNLIKELY(r->delivery.held)) {
-        r->delivery.input.body = buf_view(&r->reply_body);
-        usage_feed_end(r);
-        request_resume(r, is_past_limit(r) ? refuse_large(r) : STEP_deliver);
+        end_held(r);
         return;
+    }
+    if (UNLIKELY(is_behind(r))) {
+        observe(r, r->worker->n_iov, false);
+        r->worker->n_iov = 0;
+        usage_feed_end(r);
+        capture_end(r);
+        r->cached->ended = true;
+        return; /* the pump sends the rest as the client takes it */
     }
     send_collected(r, true);
     r->upstream_complete = true;
-    usage_feed_end(r);
+    if (!r->cached)
+        usage_feed_end(r);
     request_resume(r, STEP_finish);
 }

@@ -4,7 +4,7 @@
  * (R32).
  */
 #include "base/fmt.h"
-#include "gateway/request.h"
+#include "gateway/cached.h"
 
 void request_id_field(const struct request *r, struct buf *b)
 {
@@ -75,6 +75,8 @@ void reply_head_target(struct request *r, struct buf *b, const struct plan_targe
     field(b, "x-rolter-model: ", r->model);
     if (v)
         field(b, "x-rolter-variant: ", span_str(v->name));
+    if (UNLIKELY(r->cached != NULL))
+        cached_fields(r, b);
     if (may_explain(r))
         explain(r, b);
 }
@@ -127,16 +129,39 @@ void reply_head_fields(struct request *r, struct buf *b, const struct http_head 
     field_run_flush(&run, b);
 }
 
+void reply_head_end(struct request *r, struct buf *out)
+{
+    r->reply_keep = r->conn && !r->reply_unframed && !conn_will_close(r->conn);
+    if (!r->reply_keep)
+        BUF_LIT(out, "connection: close\r\n");
+    else if (r->head->minor == 0)
+        BUF_LIT(out, "connection: keep-alive\r\n");
+    BUF_LIT(out, "\r\n");
+}
+
+void reply_head_stream(struct request *r, struct buf *out)
+{
+    if (r->head->minor == 0) {
+        r->reply_unframed = true;
+    } else {
+        BUF_LIT(out, "transfer-encoding: chunked\r\n");
+        r->reply_chunked = true;
+    }
+    reply_head_end(r, out);
+}
+
+void reply_head_sized(struct request *r, struct buf *out, size_t bytes)
+{
+    BUF_LIT(out, "content-length: ");
+    buf_add_u64(out, bytes);
+    BUF_LIT(out, "\r\n");
+    reply_head_end(r, out);
+}
+
 void reply_write_whole(struct request *r, struct buf *out, struct span body)
 {
     const struct http_head *h = r->head;
-    buf_printf(out, "content-length: %zu\r\n", body.n);
-    r->reply_keep = r->conn && !conn_will_close(r->conn);
-    if (!r->reply_keep)
-        BUF_LIT(out, "connection: close\r\n");
-    else if (h->minor == 0)
-        BUF_LIT(out, "connection: keep-alive\r\n");
-    BUF_LIT(out, "\r\n");
+    reply_head_sized(r, out, body.n);
     struct iovec iov[2] = {{out->p, out->n}, {(void *)(uintptr_t)body.p, body.n}};
     bool has_body = body.n && !span_eq(h->method, SPAN("HEAD"));
     request_write(r, iov, has_body ? 2 : 1);

@@ -42,18 +42,15 @@ void request_resume(struct request *r, enum step s)
     request_run(r, s);
 }
 
-struct request *request_new(struct worker *w, struct conn *c)
+static struct request *request_alloc(struct worker *w, struct plan *plan)
 {
     struct list *node = list_pop(&w->free_requests);
     struct request *r = node ? LIST_ITEM(node, struct request, node) : mem_alloc(sizeof *r);
     w->n_free_requests -= node != NULL;
     memset(r, 0, offsetof(struct request, tried));
     r->magic = REQUEST_MAGIC;
-    r->conn = c;
-    r->head = conn_head(c);
     r->worker = w;
-    r->plan = plan_ref(w->plan);
-    r->arena = r->body_arena = conn_arena(c);
+    r->plan = plan_ref(plan);
     arena_init(&r->large, &w->loop.chunks);
     r->started_us = clock_mono_us();
     r->wall_ms = clock_wall_ms_at(r->started_us);
@@ -62,7 +59,46 @@ struct request *request_new(struct worker *w, struct conn *c)
     buf_init(&r->reply_body, 4u << 20);
     buf_init(&r->kept.body, 65536);
     list_push(&w->requests, &r->node);
+    return r;
+}
+
+struct request *request_new(struct worker *w, struct conn *c)
+{
+    struct request *r = request_alloc(w, w->plan);
+    r->conn = c;
+    r->head = conn_head(c);
+    r->arena = r->body_arena = conn_arena(c);
     conn_set_user(c, r);
+    return r;
+}
+
+struct request *request_new_background(struct request *of)
+{
+    struct worker *w = of->worker;
+    struct request *r = request_alloc(w, of->plan);
+    conn_take_memory(of->conn, &r->memory);
+    r->arena = r->body_arena = &r->memory.arena;
+    if (of->body_arena == &of->large) {
+        r->large = of->large;
+        r->body_arena = &r->large;
+        arena_init(&of->large, &w->loop.chunks);
+    }
+    r->dialect = of->dialect;
+    r->dialect_id = of->dialect_id;
+    r->key = of->key;
+    r->id = of->id;
+    r->head = of->head;
+    r->doc = of->doc;
+    r->model_node = of->model_node;
+    r->model = of->model;
+    r->direct_model = of->direct_model;
+    r->stream = of->stream;
+    r->route = of->route;
+    r->pools = of->pools;
+    r->n_pools = of->n_pools;
+    r->limits_taken = of->limits_taken; /* what it costs is charged like what was asked */
+    r->counted = true;
+    atomic_fetch_add_explicit(&w->in_flight, 1, memory_order_relaxed);
     return r;
 }
 

@@ -65,6 +65,8 @@ struct tried_provider {
 };
 enum { TRIED_PROVIDERS_MAX = 16 };
 
+struct cached;
+
 /* A successful reply that goes out whole and through the policy (step_deliver). */
 struct delivery {
     bool held; /* relay.c collects the upstream's body in reply_body instead of sending it */
@@ -156,8 +158,9 @@ struct request {
     bool reply_encoded;    /* it has a content coding: unreadable for us */
     bool reply_body_whole; /* usage was read from the slice itself */
     struct delivery delivery;
-    bool limits_taken; /* counted by budgets and rate limits; its cost is charged at the end */
-    bool withheld;     /* the upstream's reply is billed, but the client did not get it */
+    struct cached *cached; /* NULL: no response cache has to do with it (gateway/cached.h) */
+    bool limits_taken;     /* counted by budgets and rate limits; its cost is charged at the end */
+    bool withheld;         /* the upstream's reply is billed, but the client did not get it */
     struct span upstream_request_id;
     struct usage usage;
     const char *error; /* reason, or NULL */
@@ -183,6 +186,9 @@ void request_make_id(struct worker *w, char ret[REQUEST_ID_CHARS]);
 
 /* A new request for a connection whose head is complete. */
 struct request *request_new(struct worker *w, struct conn *c);
+/* A request for nobody, which asks what <of> asked, from the fill on; it takes the memory of <of>, which must
+ * be over. */
+struct request *request_new_background(struct request *of);
 /* Gives its memory back; the arena belongs to the connection. */
 void request_free(struct request *r);
 /* The client has gone, or has all it gets, and the request goes on without it: the request's memory leaves
@@ -246,6 +252,10 @@ void reply_head_target(struct request *r, struct buf *b, const struct plan_targe
                        const struct plan_variant *v);
 /* The upstream's end-to-end fields (R32). */
 void reply_head_fields(struct request *r, struct buf *b, const struct http_head *h);
+/* The end of a reply's head: how its body is framed, whether the connection stays. */
+void reply_head_end(struct request *r, struct buf *out);
+void reply_head_sized(struct request *r, struct buf *out, size_t bytes);
+void reply_head_stream(struct request *r, struct buf *out); /* of a length that nobody knows */
 /* Ends the head that was begun in <out> with its framing and writes it with <body>, which a HEAD request does
  * not get: the whole reply. */
 void reply_write_whole(struct request *r, struct buf *out, struct span body);
@@ -255,6 +265,15 @@ struct span upstream_head(struct request *r, size_t body_bytes);
  * copies of members that the route sets that they cannot be edited. */
 enum { UPSTREAM_IOV_MAX = 3 };
 bool upstream_body(struct request *r, struct iovec *iov, unsigned *ret_n, size_t *ret_bytes);
+
+/* Whether a field of the client's head goes up (R32), and whether only because the configuration says so. */
+bool upstream_field_goes_up(const struct request *r, const struct http_field *f);
+bool upstream_field_is_forwarded(const struct request *r, const struct http_field *f);
+
+/* After a miss of the exact layer: the next step, or parked. */
+enum step semantic_lookup(struct request *r);
+/* Whether the policy must see the reply to this request; one that is an event stream never waits (D5). */
+bool delivery_is_policed(const struct request *r);
 
 /* relay.c: the events of an exchange whose reply goes to the client. */
 void relay_head(struct request *r, const struct http_head *h);

@@ -169,7 +169,7 @@ struct param_policy_settings {
     struct strings allow, deny;
 };
 
-enum cache_scope { CACHE_SCOPE_KEY, CACHE_SCOPE_ROUTE };
+enum cache_sharing { CACHE_SCOPE_KEY, CACHE_SCOPE_ROUTE };
 
 /* [cache] */
 struct redis_settings {
@@ -193,7 +193,7 @@ struct route_cache_settings {
     bool enabled;
     unsigned ttl_secs; /* 0 = the default */
     enum tristate per_key;
-    enum cache_scope scope; /* per_key is in it after loading */
+    enum cache_sharing scope; /* per_key is in it after loading */
     bool store_truncated, coalesce;
     unsigned stale_while_revalidate_secs, stale_if_error_secs;
 };

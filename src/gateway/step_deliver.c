@@ -4,7 +4,7 @@
  * (D1). Every source ends here: what an upstream just said, and what was stored. Usage was read and the reply
  * stored before, from the upstream's own bytes.
  */
-#include "gateway/request.h"
+#include "gateway/cached.h"
 #include "policy/delivery.h"
 
 /* Billed, but not what the client gets (D4). */
@@ -48,8 +48,18 @@ static void on_done(void *arg, const struct policy_result *d)
         request_resume(r, STEP_finish);
 }
 
+bool delivery_is_policed(const struct request *r)
+{
+    return r->plan->policy && policy_wants_reply(r->plan->policy, r->route->settings ? r->route->model : NULL,
+                                                 r->dialect_id, r->policy_ticket);
+}
+
 enum step step_deliver(struct request *r)
 {
+    if (r->cached && r->cached->entry && (r->stream || !delivery_is_policed(r))) {
+        pump_entry(r);
+        return STEP_GONE; /* it sees to the rest */
+    }
     struct delivery *d = &r->delivery;
     d->input.loop = &r->worker->loop;
     d->input.pool = r->worker->pool;

@@ -4,7 +4,7 @@
  * else is relayed (relay.c). The judgement of an attempt is told to the target here and nowhere else.
  */
 #include "base/clock.h"
-#include "gateway/request.h"
+#include "gateway/cached.h"
 
 enum { HOLD_MS = 1000, KEY_PARK_MIN_MS = 1000, RETRY_AFTER_MAX_MS = 30000 };
 
@@ -168,6 +168,13 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
             keep_head(r, h, after);
             r->holding = true;
             request_timer(r, HOLD_MS, hold_over);
+            return;
+        }
+    }
+    if (UNLIKELY(r->cached != NULL) && is_retryable(h->status)) {
+        enum step stale = cached_serve_stale(r);
+        if (stale != STEP_COUNT) {
+            request_resume(r, stale);
             return;
         }
     }

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "gateway/gateway.h"
-#include "gateway/request.h"
+#include "gateway/cached.h"
 
 static uint64_t known(uint64_t v)
 {
@@ -129,6 +129,8 @@ static void write_row(struct request *r, uint64_t latency_us)
     }
     if (r->variant)
         row.variant = span_str(r->variant->name);
+    if (r->cached)
+        cached_row(r, &row);
     buf_clear(&w->row_text);
     row_format(&w->row_text, &row);
     /* Nothing was written when the row is larger than any may be. */
@@ -155,7 +157,10 @@ static void timer_closed(uv_handle_t *h)
 /* How the reply ended, for the row. */
 static void settle_status(struct request *r)
 {
-    if (r->client_gone) {
+    if (r->cached && r->cached->cut) {
+        r->status = 502;
+        r->error = "slow_reader";
+    } else if (r->client_gone) {
         r->status = 499;
         r->error = "client disconnected";
         metric_add(metric_plain(M_CLIENT_DISCONNECTS), 1);
@@ -176,12 +181,15 @@ enum step step_finish(struct request *r)
     if (r->admission)
         policy_call_cancel(r->admission);
     settle_status(r);
+    struct request *renews = r->cached ? fill_in_background(r) : NULL;
     charge_limits(r);
     if (!r->no_row) {
         uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;
         count(r, latency_us);
         write_row(r, latency_us);
     }
+    if (r->cached)
+        cached_end(r);
     count_connections(w);
     list_remove(&r->node);
     if (r->counted)
@@ -205,5 +213,7 @@ enum step step_finish(struct request *r)
         conn_finish(c, whole && keep);
     else
         conn_abort(c);
+    if (renews)
+        fill_background_start(renews);
     return STEP_GONE;
 }

@@ -3,7 +3,7 @@
  * give_up: nothing is left to try (R16, R28): the last upstream reply as it was, if there was one; else what
  * went wrong last, in the caller's dialect.
  */
-#include "gateway/request.h"
+#include "gateway/cached.h"
 
 static enum step send_kept(struct request *r)
 {
@@ -24,6 +24,11 @@ static enum step send_kept(struct request *r)
 enum step step_give_up(struct request *r)
 {
     request_end_attempt(r);
+    if (r->cached) {
+        enum step stale = cached_serve_stale(r);
+        if (stale != STEP_COUNT)
+            return stale;
+    }
     if (r->kept.present)
         return send_kept(r);
     if (r->any_fail) {

@@ -62,7 +62,7 @@ static void on_done(void *arg, const struct policy_result *d)
     bool parked = r->admission != NULL;
     r->admission = NULL;
     r->admitted = true;
-    r->after_policy = STEP_context;
+    r->after_policy = STEP_lookup;
     if (d->verdict == POLICY_REFUSE)
         r->after_policy = refuse(r, d);
     else if (d->verdict == POLICY_OTHER && !adopt(r, d->body))
@@ -76,10 +76,10 @@ enum step step_policy(struct request *r)
 {
     const struct policy *p = r->plan->policy;
     if (LIKELY(!p))
-        return STEP_context;
+        return STEP_lookup;
     r->policy_ticket = policy_ticket_new();
     struct admission_input *in = ARENA_NEW(r->arena, struct admission_input);
-    const struct http_head *h = conn_head(r->conn);
+    const struct http_head *h = r->head;
     *in = (struct admission_input){
         .loop = &r->worker->loop,
         .pool = r->worker->pool,

@@ -13,6 +13,8 @@ STEP(route, "route or provider/model, variant order, which targets the key and t
 STEP(limits, "budgets and rate limits of the key and the route", "-")
 STEP(policy, "guardrails, plugins and the sanitizer on the request; refuses streams that policy must see",
      "policy")
+STEP(lookup, "response cache: may it be answered from the store, and is it there", "the store, an embedding")
+STEP(fill, "a miss leads the call that fills the store, or follows the identical one under way", "the leader")
 STEP(context, "conversation text, length and digest for the strategies that read them", "-")
 STEP(tokenize, "token ids of the prompt from an engine, where the route wants them from there",
      "an engine, up to a deadline")

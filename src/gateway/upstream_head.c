@@ -30,8 +30,14 @@ static bool is_in(const struct map *names, struct span name)
 }
 
 /* Never up: the client's credentials, cookies, x-rolter-*, hop-by-hop fields, framing. */
-static bool goes_up(const struct request *r, const struct http_head *h, const struct http_field *f)
+bool upstream_field_is_forwarded(const struct request *r, const struct http_field *f)
 {
+    return is_in(&r->plan->forwarded, f->name);
+}
+
+bool upstream_field_goes_up(const struct request *r, const struct http_field *f)
+{
+    const struct http_head *h = r->head;
     if (is_in(&r->plan->injected_names, f->name))
         return false;
     switch (f->id) {
@@ -109,7 +115,7 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     struct field_run run = {0};
     for (unsigned i = 0; i < h->n_fields; i++) {
         const struct http_field *f = &h->fields[i];
-        if (!goes_up(r, h, f))
+        if (!upstream_field_goes_up(r, f))
             continue;
         has_type |= f->id == HTTP_F_CONTENT_TYPE;
         has_version |= span_eq_nocase(f->name, SPAN("anthropic-version"));
@@ -124,25 +130,6 @@ struct span upstream_head(struct request *r, size_t body_bytes)
     buf_add_span(b, r->plan->injected);
     BUF_LIT(b, "\r\n");
     return arena_dup(r->arena, buf_view(b));
-}
-
-static bool names_it(const struct strings *list, struct span name)
-{
-    for (unsigned i = 0; i < list->n; i++)
-        if (span_eq(span_str(list->item[i]), name))
-            return true;
-    return false;
-}
-
-/* Whether the caller's own value of a parameter stands against the route's default. */
-static bool caller_wins(const struct plan_route *route, struct span name)
-{
-    if (!route->settings)
-        return true;
-    const struct param_policy_settings *p = &route->settings->param_policy;
-    if (p->deny_mode)
-        return names_it(&p->allow, name);
-    return !names_it(&p->deny, name);
 }
 
 static bool is_given(const struct request *r, struct span name)
@@ -160,7 +147,7 @@ static void edit_params(struct request *r, struct json_edits *e, struct json_mem
         const struct json_member *m = &params.item[i];
         if (span_eq(m->name, SPAN("model")) || span_eq(m->name, SPAN("_rolter_complexity")))
             continue;
-        if (!is_given(r, m->name) || !caller_wins(r->route, m->name))
+        if (!is_given(r, m->name) || !plan_caller_wins(r->route, m->name))
             json_edits_set(e, m->name, m->value);
     }
 }

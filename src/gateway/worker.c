@@ -4,7 +4,7 @@
  */
 #include "gateway/worker.h"
 
-#include "gateway/request.h"
+#include "gateway/cached.h"
 
 static void on_head(struct conn *c, void *arg)
 {
@@ -65,6 +65,11 @@ static void on_gone(struct conn *c, void *arg)
     struct request *r = conn_user(c);
     if (!r)
         return;
+    if (r->cached && fill_goes_on(r)) {
+        request_detach(r);
+        r->client_gone = true;
+        return;
+    }
     r->client_gone = true;
     request_run(r, STEP_finish);
 }

@@ -16,7 +16,9 @@
 
 struct gateway;
 
-enum { WORKER_IOV_MAX = 60 };
+struct reply_cache;
+
+enum { WORKER_IOV_MAX = 60, WORKER_WHOLE_KEEP = 1 << 20, WORKER_WHOLE_MAX = (1 << 30) + (1 << 20) };
 
 struct worker {
     struct net_loop loop;
@@ -30,6 +32,7 @@ struct worker {
     struct pool_counts counted;      /* of the pool, as far as the metrics know them */
     struct token_cache *token_cache; /* the gateway's */
     struct tokenizer *tokenizer;
+    struct reply_cache *cache; /* the gateway's; NULL while nothing caches */
     struct row_ring *rows;
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */
@@ -39,7 +42,8 @@ struct worker {
 
     /* Scratch of the read that is being handled: reply bytes are collected here and go out in one vectored
      * write. */
-    struct buf out; /* reply head and other small pieces */
+    struct buf whole; /* a captured body in one piece */
+    struct buf out;   /* reply head and other small pieces */
     struct iovec iov[WORKER_IOV_MAX + 4];
     unsigned n_iov;
     size_t iov_bytes;

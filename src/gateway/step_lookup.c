@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lookup: whether this request may be answered from the store, and if so, by what. It comes after everything
+ * that may refuse a request (C13) and before anything is sent.
+ */
+#include "base/clock.h"
+#include "dialect/complete.h"
+#include "gateway/cached.h"
+
+/* Whether a response cache has to do with this request at all (C1, R55). */
+static bool is_cached(const struct request *r)
+{
+    if (LIKELY(!r->plan->settings->cache.enabled))
+        return false;
+    enum tristate forced = r->key ? r->key->cache : TRI_UNSET;
+    return forced == TRI_TRUE || r->route->cache.opted;
+}
+
+static unsigned key_headers(const struct request *r, struct key_header *out)
+{
+    const struct http_head *h = r->head;
+    unsigned n = 0;
+    for (unsigned i = 0; i < h->n_fields && n < KEY_HEADERS_MAX; i++) {
+        const struct http_field *f = &h->fields[i];
+        if (upstream_field_goes_up(r, f) && key_header_counts(f->name, upstream_field_is_forwarded(r, f)))
+            out[n++] = (struct key_header){f->name, f->value};
+    }
+    return n;
+}
+
+static void make_key(struct request *r)
+{
+    struct cached *c = r->cached;
+    static const struct cache_digest none;
+    static _Thread_local struct cache_scope anonymous;
+    if (memcmp(&anonymous.digest, &none, sizeof none) == 0)
+        key_scope_of_key(NULL, &anonymous);
+    c->scope = c->plan->per_route ? &c->plan->scope : r->key ? &r->key->scope : &anonymous;
+    c->owner = (struct cache_owner){
+        .route = c->plan->purge_id,
+        .scope = digest_short(&c->scope->digest),
+        .key = r->key ? r->key->purge_id : 0,
+    };
+    c->stamp = purge_stamp(r->worker->cache->purge, &c->owner);
+    struct key_header headers[KEY_HEADERS_MAX];
+    struct key_input in = {
+        .dialect = r->dialect_id,
+        .path = r->head->path,
+        .query = r->head->query,
+        .route = span_str(r->route->model),
+        .scope = c->scope,
+        .targets = &c->plan->targets,
+        .headers = headers,
+        .n_headers = key_headers(r, headers),
+        .doc = &r->doc,
+        .overridden = c->plan->overridden,
+        .n_overridden = c->plan->n_overridden,
+    };
+    key_exact(&in, r->body_arena, &c->key);
+}
+
+/* The last check before a replay (C7): streams and whole replies never serve each other. */
+static bool fits(const struct request *r, const struct cache_entry *e)
+{
+    struct span rest = e->facts.content_type, type;
+    span_split(&rest, ';', &type);
+    bool is_stream = span_eq_nocase(span_trim(type), SPAN("text/event-stream"));
+    return e->facts.is_stream == r->stream && is_stream == r->stream && e->facts.dialect == r->dialect_id;
+}
+
+enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind kind, const char *reason)
+{
+    static const enum delivery_source sources[] = {DELIVERY_EXACT, DELIVERY_EXACT, DELIVERY_SEMANTIC,
+                                                   DELIVERY_COALESCED};
+    struct cached *c = r->cached;
+    struct delivery *d = &r->delivery;
+    c->entry = e;
+    c->result = CACHE_HIT;
+    c->kind = kind;
+    c->reason = reason;
+    d->status = 200;
+    d->input.source = entry_is_fresh(e, clock_wall_ms()) ? sources[kind] : DELIVERY_STALE;
+    d->input.content_type = e->facts.content_type;
+    d->input.body = e->body;
+    struct buf *out = &r->worker->out;
+    buf_clear(out);
+    reply_head_begin(r, out, 200);
+    const struct entry_facts *f = &e->facts;
+    cached_origin_fields(out, f->content_type, f->provider, f->target, f->model, f->variant);
+    cached_fields(r, out);
+    d->head = arena_dup(r->arena, buf_view(out));
+    return STEP_deliver;
+}
+
+enum step cached_serve_stale(struct request *r)
+{
+    struct cached *c = r->cached;
+    if (!c || !c->stale || r->reply_begun || !r->conn)
+        return STEP_COUNT;
+    struct cache_entry *e = c->stale;
+    c->stale = NULL;
+    request_end_attempt(r);
+    capture_fail(r, "upstream_failed");
+    r->target = NULL; /* what the row names is the entry's origin */
+    r->variant = NULL;
+    r->error = NULL;
+    return cached_serve(r, e, CACHE_EXACT, "stale_if_error");
+}
+
+static enum step miss(struct request *r, const char *reason)
+{
+    struct cached *c = r->cached;
+    c->result = CACHE_MISS;
+    c->reason = reason;
+    return STEP_fill;
+}
+
+/* The exact layer has spoken; <e> is a reference or NULL. */
+static enum step found(struct request *r, struct cache_entry *e)
+{
+    struct cached *c = r->cached;
+    uint64_t now = clock_wall_ms();
+    const char *why_not = NULL;
+    if (!e)
+        why_not = "not_found";
+    else if (!fits(r, e))
+        why_not = "content_type";
+    else if (c->control.has_max_age && entry_age_secs(e, now) > c->control.max_age_secs)
+        why_not = "max_age";
+    if (!why_not && entry_is_fresh(e, now)) {
+        metric_add(metric_plain(M_CACHE_HITS), 1);
+        return cached_serve(r, e, CACHE_EXACT, "exact");
+    }
+    if (!why_not) {
+        uint64_t over = now - e->facts.expires_ms;
+        if (over < c->plan->revalidate_ms) {
+            c->revalidate = true;
+            metric_add(metric_plain(M_CACHE_HITS), 1);
+            return cached_serve(r, e, CACHE_EXACT, "stale_while_revalidate");
+        }
+        why_not = "expired";
+        if (over < c->plan->if_error_ms) {
+            c->stale = e;
+            e = NULL;
+        }
+    }
+    entry_unref(e);
+    metric_add(metric_plain(M_CACHE_MISSES), 1);
+    miss(r, why_not);
+    return semantic_lookup(r);
+}
+
+static enum step bypass(struct request *r, const char *reason)
+{
+    struct cached *c = r->cached;
+    c->result = CACHE_BYPASS;
+    c->reason = reason;
+    if (c->control.only_if_cached)
+        return request_refuse(r, 504, "not_cached", NULL, "This request bypasses the cache (%s).", reason);
+    return STEP_context;
+}
+
+enum step step_lookup(struct request *r)
+{
+    if (LIKELY(!is_cached(r)))
+        return STEP_context;
+    struct cached *c = r->cached = ARENA_NEW(r->arena, struct cached);
+    c->request = r;
+    c->plan = &r->route->cache;
+    cached_read_control(r->head, &c->control);
+    const char *refused = key_refuses(r->dialect_id, &r->doc);
+    if (r->key && r->key->cache == TRI_FALSE)
+        refused = "key";
+    else if (c->control.no_store)
+        refused = "no_store";
+    if (refused)
+        return bypass(r, refused);
+    make_key(r);
+    c->asked = complete_asked(r->dialect_id, &r->doc);
+    if (c->control.no_cache)
+        return miss(r, "no_cache");
+    return found(r, memory_get(r->worker->cache->memory, &c->key, clock_wall_ms()));
+}
