@@ -8,12 +8,9 @@
  */
 #include "cache/entry.h"
 
-#include <malloc.h>
-#include <stdlib.h>
-
 #include "base/check.h"
 #include "base/hash.h"
-#include "base/mem.h"
+#include "cache/entry_heap.h"
 
 enum { FLAG_STREAM = 1, FLAG_TRUNCATED = 2, FLAGS = 3 };
 enum { N_TEXTS = 6, N_NUMBERS = 3 + 5 + 3 + 1 };
@@ -72,7 +69,8 @@ struct cache_entry *entry_new(const struct entry_facts *facts, struct span body)
 {
     if (!is_sound(facts, body.n))
         return NULL;
-    struct cache_entry *e = mem_alloc(entry_bytes(facts, body.n));
+    size_t n = entry_bytes(facts, body.n);
+    struct cache_entry *e = entry_heap_alloc(n);
     char *at = (char *)(e + 1);
     struct span *text[N_TEXTS];
     e->facts = *facts;
@@ -86,7 +84,7 @@ struct cache_entry *entry_new(const struct entry_facts *facts, struct span body)
     if (body.n)
         memcpy(at, body.p, body.n);
     e->body = span_of(at, body.n);
-    e->memory_bytes = malloc_usable_size(e);
+    e->memory_bytes = entry_heap_bytes(e, n);
     atomic_init(&e->refs, 1);
     return e;
 }
@@ -100,7 +98,7 @@ struct cache_entry *entry_ref(struct cache_entry *e)
 void entry_unref(struct cache_entry *e)
 {
     if (e && atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1)
-        free(e);
+        entry_heap_free(e);
 }
 
 static void put(char **at, uint64_t v, int bytes)

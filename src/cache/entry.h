@@ -48,7 +48,7 @@ struct entry_facts {
 struct cache_entry {
     struct entry_facts facts;
     struct span body;
-    size_t memory_bytes; /* all that it occupies on the heap */
+    size_t memory_bytes; /* all that it occupies (cache/entry_heap.h) */
     _Atomic unsigned refs;
 };
 
