@@ -204,7 +204,8 @@ static int run_rss(uint64_t mib, uint64_t inserts)
     }
     memory_stats(m, &s);
     size_t now = resident() - before;
-    printf("%llu inserts into %llu MiB: %llu entries, counted %.1f%%, resident %.1f%% of memory_bytes (%.1f to %.1f%%)\n",
+    printf("%llu inserts into %llu MiB: %llu entries, counted %.1f%%, resident %.1f%% of memory_bytes (%.1f "
+           "to %.1f%%)\n",
            (unsigned long long)inserts, (unsigned long long)mib, (unsigned long long)s.entries,
            100 * (double)s.bytes / (double)o.memory_bytes, 100 * (double)now / (double)o.memory_bytes,
            100 * (double)least / (double)o.memory_bytes, 100 * (double)most / (double)o.memory_bytes);

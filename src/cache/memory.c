@@ -224,7 +224,8 @@ void memory_stats(struct cache_memory *m, struct memory_stats *ret)
         pthread_mutex_lock(&s->lock);
         sum.bytes += s->bytes;
         sum.entries += s->nodes.n;
-        sum.scopes += s->scopes.n;
+        if (s->scopes.n > sum.scopes)
+            sum.scopes = s->scopes.n;
         sum.hits += s->stats.hits;
         sum.misses += s->stats.misses;
         sum.stale_hits += s->stats.stale_hits;

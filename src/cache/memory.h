@@ -7,8 +7,9 @@
  * What stays is chosen as in S3-FIFO: new entries stand in a small queue of a tenth of the room, those that
  * are asked for there move to the main queue, those that are not leave; what left a short while ago and comes
  * back goes to the main queue at once. Of both queues every scope has its own: when room is needed, the scope
- * that holds most of the queue in question gives way. So no scope pushes out another one that holds less than
- * it does, and one alone may have everything.
+ * that holds most of the queue in question gives way, unless it holds less than half of an equal share of the
+ * store; then the one that holds most of all does. So each of n scopes has a 2n-th of the store for itself,
+ * the rest is shared by use, and one alone may have everything.
  *
  * An entry never outlives stale_until_ms, and none is returned whose owner was purged since its upstream call
  * started (cache/purge.h).
@@ -37,7 +38,8 @@ enum memory_put_result {
 
 struct memory_stats {
     uint64_t bytes; /* all of it, as it counts against memory_bytes */
-    uint64_t entries, scopes;
+    uint64_t entries;
+    uint64_t scopes;                   /* that share a shard, at most */
     uint64_t hits, misses, stale_hits; /* lookups that found a fresh entry, none, one in its stale window */
     uint64_t stored, evicted, expired, purged;
 };

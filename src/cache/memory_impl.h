@@ -12,13 +12,15 @@
 #include "cache/memory.h"
 
 enum queue_kind { QUEUE_SMALL, QUEUE_MAIN, QUEUES };
+/* What scopes are ranked by: their bytes in one of the queues, or in both. */
+enum { RANK_TOTAL = QUEUES, RANKS };
 
 enum { FREQ_MAX = 3 };
 
 struct scope {
     uint64_t id;
-    size_t bytes[QUEUES];
-    unsigned heap_at[QUEUES];
+    size_t bytes[RANKS];
+    unsigned heap_at[RANKS];
     unsigned n;
     struct list queue[QUEUES]; /* of struct node, oldest first */
 };
@@ -52,7 +54,7 @@ struct shard {
     _Alignas(64) pthread_mutex_t lock;
     size_t budget, bytes;
     struct table nodes, scopes;
-    struct scope **heap[QUEUES]; /* the scope with most bytes in that queue on top; both hold all scopes */
+    struct scope **heap[RANKS]; /* the scope with most bytes on top; each holds all scopes */
     size_t heap_cap;
     size_t queue_bytes[QUEUES];
     size_t n_main;

@@ -13,40 +13,45 @@ enum {
     SMALL_SHARE = 10,    /* the small queues have a tenth of the room */
     WANTED = 1,          /* asked for so often while in the small queue, an entry moves to the main queue */
     SECOND_CHANCES = 32, /* looked at for one eviction, at most */
-    GHOST_LEAST = 256,
     GHOST_WAYS = 4,
 };
 
 /* The heaps. */
 
-static void heap_set(struct shard *s, enum queue_kind k, unsigned i, struct scope *c)
+/* Equal ones in a fixed order, so that what is evicted never depends on the heap's history. */
+static bool is_heavier(const struct scope *a, const struct scope *b, unsigned k)
+{
+    return a->bytes[k] != b->bytes[k] ? a->bytes[k] > b->bytes[k] : a->id < b->id;
+}
+
+static void heap_set(struct shard *s, unsigned k, unsigned i, struct scope *c)
 {
     s->heap[k][i] = c;
     c->heap_at[k] = i;
 }
 
-static void heap_up(struct shard *s, enum queue_kind k, struct scope *c)
+static void heap_up(struct shard *s, unsigned k, struct scope *c)
 {
     unsigned i = c->heap_at[k];
     for (; i > 0; i = (i - 1) / 2) {
         struct scope *parent = s->heap[k][(i - 1) / 2];
-        if (parent->bytes[k] >= c->bytes[k])
+        if (!is_heavier(c, parent, k))
             break;
         heap_set(s, k, i, parent);
     }
     heap_set(s, k, i, c);
 }
 
-static void heap_down(struct shard *s, enum queue_kind k, struct scope *c)
+static void heap_down(struct shard *s, unsigned k, struct scope *c)
 {
     unsigned i = c->heap_at[k], n = (unsigned)s->scopes.n;
     for (;;) {
         unsigned child = 2 * i + 1;
         if (child >= n)
             break;
-        if (child + 1 < n && s->heap[k][child + 1]->bytes[k] > s->heap[k][child]->bytes[k])
+        if (child + 1 < n && is_heavier(s->heap[k][child + 1], s->heap[k][child], k))
             child++;
-        if (s->heap[k][child]->bytes[k] <= c->bytes[k])
+        if (!is_heavier(s->heap[k][child], c, k))
             break;
         heap_set(s, k, i, s->heap[k][child]);
         i = child;
@@ -56,7 +61,7 @@ static void heap_down(struct shard *s, enum queue_kind k, struct scope *c)
 
 static size_t heap_bytes(const struct shard *s)
 {
-    return QUEUES * s->heap_cap * sizeof *s->heap[0];
+    return RANKS * s->heap_cap * sizeof *s->heap[0];
 }
 
 /* The scopes. */
@@ -79,12 +84,14 @@ static struct scope *add_scope(struct shard *s, uint64_t id)
     c->id = id;
     if (s->scopes.n == s->heap_cap) {
         s->heap_cap = s->heap_cap ? 2 * s->heap_cap : 8;
-        for (int k = 0; k < QUEUES; k++)
+        for (unsigned k = 0; k < RANKS; k++)
             s->heap[k] = mem_realloc(s->heap[k], s->heap_cap * sizeof *s->heap[k]);
     }
-    for (int k = 0; k < QUEUES; k++) {
+    for (unsigned k = 0; k < QUEUES; k++)
         list_init(&c->queue[k]);
+    for (unsigned k = 0; k < RANKS; k++) {
         heap_set(s, k, (unsigned)s->scopes.n, c);
+        heap_up(s, k, c);
     }
     table_add(&s->scopes, id, c);
     s->bytes += malloc_usable_size(c);
@@ -94,7 +101,7 @@ static struct scope *add_scope(struct shard *s, uint64_t id)
 static void remove_scope(struct shard *s, struct scope *c)
 {
     table_remove(&s->scopes, c->id, c);
-    for (int k = 0; k < QUEUES; k++) {
+    for (unsigned k = 0; k < RANKS; k++) {
         struct scope *last = s->heap[k][s->scopes.n];
         if (last == c)
             continue;
@@ -112,9 +119,11 @@ static void queue_add(struct shard *s, struct node *n, enum queue_kind k)
     n->kind = (uint8_t)k;
     list_push(&c->queue[k], &n->link);
     c->bytes[k] += n->bytes;
+    c->bytes[RANK_TOTAL] += n->bytes;
     s->queue_bytes[k] += n->bytes;
     s->n_main += k == QUEUE_MAIN;
     heap_up(s, k, c);
+    heap_up(s, RANK_TOTAL, c);
 }
 
 static void queue_remove(struct shard *s, struct node *n)
@@ -123,9 +132,11 @@ static void queue_remove(struct shard *s, struct node *n)
     struct scope *c = n->scope;
     list_remove(&n->link);
     c->bytes[k] -= n->bytes;
+    c->bytes[RANK_TOTAL] -= n->bytes;
     s->queue_bytes[k] -= n->bytes;
     s->n_main -= k == QUEUE_MAIN;
     heap_down(s, k, c);
+    heap_down(s, RANK_TOTAL, c);
 }
 
 /* The ghosts. */
@@ -149,7 +160,7 @@ static void ghost_put(struct ghost *all, size_t cap, struct ghost g)
     *oldest = g;
 }
 
-/* As many as twice the slots of the index would be wasteful, fewer than the main queue would forget. */
+/* As many slots as the index has: the ghosts that count are as many as the main queue has entries. */
 static void ghost_fit(struct shard *s)
 {
     size_t cap = s->nodes.cap;
@@ -212,7 +223,7 @@ void shard_fini(struct shard *s)
             free_node(s->nodes.slot[i].p);
     for (size_t i = 0; i < s->scopes.cap; i++)
         free(s->scopes.slot[i].p);
-    for (int k = 0; k < QUEUES; k++)
+    for (unsigned k = 0; k < RANKS; k++)
         free(s->heap[k]);
     table_fini(&s->nodes);
     table_fini(&s->scopes);
@@ -258,9 +269,17 @@ void shard_insert(struct shard *s, struct node *n, const struct node *kept)
     s->bytes += n->bytes + fixed_bytes(s) - before;
 }
 
-static struct node *oldest(const struct shard *s, enum queue_kind k)
+/* The one to look at next, and the queue that it stands in. Half of an equal share is everybody's own: a
+ * scope with less than that loses nothing, the one that holds most of all gives way for it. */
+static struct node *candidate(const struct shard *s)
 {
-    return LIST_ITEM(s->heap[k][0]->queue[k].next, struct node, link);
+    bool small = s->queue_bytes[QUEUE_SMALL] > s->budget / SMALL_SHARE || s->queue_bytes[QUEUE_MAIN] == 0;
+    struct scope *c = s->heap[small ? QUEUE_SMALL : QUEUE_MAIN][0];
+    if (c->bytes[RANK_TOTAL] < s->budget / (2 * s->scopes.n)) {
+        c = s->heap[RANK_TOTAL][0];
+        small = c->bytes[QUEUE_SMALL] > c->bytes[RANK_TOTAL] / SMALL_SHARE || c->bytes[QUEUE_MAIN] == 0;
+    }
+    return LIST_ITEM(c->queue[small ? QUEUE_SMALL : QUEUE_MAIN].next, struct node, link);
 }
 
 /* To the main queue, or to its end. */
@@ -273,8 +292,8 @@ static void move_to_main(struct shard *s, struct node *n)
 static void evict_one(struct shard *s, struct list *victims)
 {
     for (unsigned looked = 0;; looked++) {
-        bool small = s->queue_bytes[QUEUE_SMALL] > s->budget / SMALL_SHARE || s->queue_bytes[QUEUE_MAIN] == 0;
-        struct node *n = oldest(s, small ? QUEUE_SMALL : QUEUE_MAIN);
+        struct node *n = candidate(s);
+        bool small = n->kind == QUEUE_SMALL;
         if (looked < SECOND_CHANCES && n->freq >= (small ? WANTED : 1)) {
             n->freq = small ? 0 : n->freq - 1;
             move_to_main(s, n);
