@@ -34,6 +34,7 @@ struct kv_source {
     _Atomic uint64_t adapter[KV_ADAPTERS]; /* hashes of names */
     /* The writer's. */
     size_t max_blocks, held, all;
+    _Atomic size_t held_shown; /* for other threads */
     struct kv_stream_state stream[];
 };
 

@@ -148,6 +148,18 @@ void kv_source_alive(struct kv_source *s, unsigned rank, uint64_t now_ms)
     atomic_store_explicit(&s->stream[rank].alive_at, now_ms + 1, memory_order_release);
 }
 
+void kv_source_alive_since(struct kv_source *s, unsigned rank, uint64_t ms)
+{
+    if (ms + 1 > atomic_load_explicit(&s->stream[rank].alive_at, memory_order_relaxed))
+        kv_source_alive(s, rank, ms);
+}
+
+static void set_held(struct kv_source *s, size_t n)
+{
+    s->held = n;
+    atomic_store_explicit(&s->held_shown, n, memory_order_relaxed);
+}
+
 void kv_source_clear(struct kv_source *s, unsigned rank)
 {
     struct kv_stream_state *t = &s->stream[rank];
@@ -157,7 +169,7 @@ void kv_source_clear(struct kv_source *s, unsigned rank)
         return;
     unsigned place = atomic_load_explicit(&t->place, memory_order_relaxed) - 1;
     atomic_store_explicit(&t->place, 0, memory_order_release);
-    s->held -= kv_blocks_held(t->blocks);
+    set_held(s, s->held - kv_blocks_held(t->blocks));
     s->all -= kv_blocks_all(t->blocks);
     while (n_dying == DYING_MAX)
         sweep_first(SIZE_MAX);
@@ -248,8 +260,8 @@ static struct counts counts_of(const struct kv_blocks *b)
 }
 static void follow(struct kv_source *s, const struct kv_blocks *b, struct counts before)
 {
-    s->held += kv_blocks_held(b) - before.held;
     s->all += kv_blocks_all(b) - before.all;
+    set_held(s, s->held + kv_blocks_held(b) - before.held);
 }
 
 /* Remembered blocks are no held ones, but take room too. */
@@ -328,7 +340,7 @@ bool kv_source_knows(const struct kv_source *s, unsigned rank, uint64_t hash)
 
 size_t kv_source_blocks(const struct kv_source *s)
 {
-    return s->held;
+    return atomic_load_explicit(&s->held_shown, memory_order_relaxed);
 }
 
 size_t kv_source_bytes(const struct kv_source *s)

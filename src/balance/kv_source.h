@@ -37,6 +37,8 @@ void kv_source_configure(struct kv_source *s, size_t max_blocks, uint64_t stale_
 void kv_source_trust(struct kv_source *s, unsigned rank, bool trusted);
 /* The stream is alive: an event, or a heartbeat. */
 void kv_source_alive(struct kv_source *s, unsigned rank, uint64_t now_ms);
+/* The same from a connection that stands: it was alive at <ms>, perhaps later. */
+void kv_source_alive_since(struct kv_source *s, unsigned rank, uint64_t ms);
 /* Everything that the rank held is gone, at once for picks; memory follows with kv_sources_sweep. */
 void kv_source_clear(struct kv_source *s, unsigned rank);
 /* The engine serves an adapter of this name (R5). */
@@ -58,7 +60,7 @@ bool kv_source_knows(const struct kv_source *s, unsigned rank, uint64_t hash);
 void kv_source_stop(struct kv_source *s);
 /* Goes on giving memory of cleared streams back, about <blocks> of them; false when nothing is left to do. */
 bool kv_sources_sweep(size_t blocks);
-/* Blocks held over all ranks, and the memory for them without the part that sources share. */
+/* Blocks held over all ranks (any thread), and the memory for them without the part that sources share. */
 size_t kv_source_blocks(const struct kv_source *s);
 size_t kv_source_bytes(const struct kv_source *s);
 /* Of the part that they share. */

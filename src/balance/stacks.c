@@ -14,7 +14,6 @@
 #include "balance/strategy.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "observe/metrics.h"
 
 /* Sums that differ by less are equal. */
 #define SCORE_EPSILON 1e-6
@@ -277,7 +276,6 @@ static void explain_lmcache(const struct balancer *b, const struct pick_context 
 static void explain_resident(const struct pick_context *c, const struct ranking *r, struct pick_why *ret)
 {
     if (r->resident_known) {
-        metric_add(metric_plain(M_KV_DECISIONS), 1);
         ret->has_resident = true;
         ret->resident = r->best.resident.share;
     } else {

@@ -176,6 +176,38 @@ static void check_lmcache(struct reader *r, const struct lmcache_settings *l)
             "providers.lmcache.stale_secs: shorter than refresh_secs, so answers expire before the next one");
 }
 
+static void check_kv_endpoint(struct reader *r, const struct kv_events_settings *k, const char *const *field,
+                              const char *path, bool bind)
+{
+    if (!*field)
+        return;
+    char host[300];
+    const struct egress_settings *e = &r->s->egress;
+    const struct net_egress egress = {.block_link_local = e->block_link_local,
+                                      .block_loopback = e->block_loopback,
+                                      .block_private = e->block_private,
+                                      .allow_hosts = e->allow_hosts.item,
+                                      .n_allow_hosts = e->allow_hosts.n};
+    const char *fault = kv_endpoint_fault(*field, k->dp_ranks, bind);
+    if (fault) {
+        reader_fault(r, reader_field(r, field), "%s: %s", path, fault);
+        return;
+    }
+    kv_endpoint_host(*field, host, sizeof host);
+    const char *refused = bind ? NULL : egress_refuses_literal(&egress, host);
+    if (refused)
+        reader_fault(r, reader_field(r, field), "%s: \"%.100s\" is a %s address, which [egress] refuses",
+                     path, host, refused);
+}
+
+static void check_kv_events(struct reader *r, const struct kv_events_settings *k)
+{
+    if (!k->present)
+        return;
+    check_kv_endpoint(r, k, &k->endpoint, "providers.kv_events.endpoint", k->bind);
+    check_kv_endpoint(r, k, &k->replay_endpoint, "providers.kv_events.replay_endpoint", false);
+}
+
 /* Names stand in headers of replies, in labels and in rows. */
 static void check_name(struct reader *r, const char *const *field, const char *path)
 {
@@ -207,6 +239,7 @@ void check_providers(struct reader *r, struct map *ret_names)
             check_unique(r, &slugs, (const char *const *)&p->slug, p, "providers.slug", false);
         check_api_base(r, p);
         check_keys(r, p);
+        check_kv_events(r, &p->kv_events);
         check_lmcache(r, &p->lmcache);
         check_bundles(r, &p->ca_bundles, "providers.ca_bundles");
     }

@@ -62,21 +62,35 @@ static bool has_lmcache(const struct provider_settings_file *p)
     return p->lmcache.present;
 }
 
+static bool has_kv_events(const struct provider_settings_file *p)
+{
+    return p->kv_events.present;
+}
+
 /* Strategies that hear from caches, on routes where no cache speaks. */
 static void check_signals(struct reader *r, const struct route_settings *route)
 {
     if (route->tokenize_by_engine && !strategy_reads_tokens(route->strategy))
         reader_warn(r, reader_field(r, &route->tokenize_by_engine),
                     "routes.tokenize: strategy \"%.100s\" does not look at token ids", route->strategy_text);
-    if (route->strategy != STRATEGY_LMCACHE_AWARE)
-        return;
-    bool any = any_provider(r->s, route->targets, route->n_targets, has_lmcache);
-    for (unsigned i = 0; i < route->n_variants; i++)
-        any |= any_provider(r->s, route->variants[i].targets, route->variants[i].n_targets, has_lmcache);
-    if (!any)
-        reader_warn(
-            r, reader_field(r, &route->strategy_text),
-            "routes.strategy: no provider of this route has [providers.lmcache]; the least load decides");
+    static const struct {
+        enum strategy_id strategy;
+        bool (*has)(const struct provider_settings_file *p);
+        const char *table;
+    } rows[] = {{STRATEGY_LMCACHE_AWARE, has_lmcache, "lmcache"},
+                {STRATEGY_PRECISE_CACHE_AWARE, has_kv_events, "kv_events"}};
+    for (unsigned k = 0; k < ARRAY_LEN(rows); k++) {
+        if (route->strategy != rows[k].strategy)
+            continue;
+        bool any = any_provider(r->s, route->targets, route->n_targets, rows[k].has);
+        for (unsigned i = 0; i < route->n_variants; i++)
+            any |= any_provider(r->s, route->variants[i].targets, route->variants[i].n_targets, rows[k].has);
+        if (!any)
+            reader_warn(
+                r, reader_field(r, &route->strategy_text),
+                "routes.strategy: no provider of this route has [providers.%s]; the least load decides",
+                rows[k].table);
+    }
 }
 
 void check_routes(struct reader *r, const struct map *providers)

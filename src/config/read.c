@@ -132,9 +132,11 @@ static void read_string(struct reader *r, const struct section *s, const struct 
         return;
     }
     /* An optional string without a preset may be written as "" for "none". */
-    const bool may_be_empty = !k->preset && !(k->flags & KEYF_REQUIRED);
+    const bool is_value = k->flags & KEYF_MAY_BE_EMPTY;
+    const bool may_be_empty = is_value || (!k->preset && !(k->flags & KEYF_REQUIRED));
     if (is_text(r, path_of(s, k, path), node, may_be_empty) && field)
-        *(const char **)field = node->string.n > 0 ? arena_dup(&r->s->arena, node->string).p : NULL;
+        *(const char **)field =
+            node->string.n > 0 || is_value ? arena_dup(&r->s->arena, node->string).p : NULL;
 }
 
 static void read_enum(struct reader *r, const struct section *s, const struct key_spec *k,

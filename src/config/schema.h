@@ -45,6 +45,7 @@ enum key_flag {
     KEYF_TIERS = 8,   /* KEY_TABLES that may also be a table with the arrays `readonly` and `default` */
     KEYF_NO_ZERO_WORDS = 16,      /* KEY_STRINGS without empty strings */
     KEYF_NEGATIVE_IS_ABSENT = 32, /* KEY_FLOAT whose field is negative when the key is absent */
+    KEYF_MAY_BE_EMPTY = 64,       /* KEY_STRING */
 };
 
 enum free_items { FREE_ANY, FREE_STRINGS, FREE_POSITIVE };

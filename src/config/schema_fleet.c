@@ -38,7 +38,8 @@ static const struct key_spec providers_keys[] = {
     KEY("cache_tokens", KEY_UINT, struct provider_settings_file, cache_tokens, .preset = "0",
         .unit = "tokens", .max = 1e12,
         .doc = "KV-cache capacity of the replica; 0 learns it from its metrics."),
-    LATER("kv_events", KEY_TABLE, .section = &schema_kv_events, .doc = "KV-cache events of the engine."),
+    KEY_SUB("kv_events", struct provider_settings_file, kv_events, &schema_kv_events,
+            .doc = "KV-cache events of the engine."),
     KEY_SUB("lmcache", struct provider_settings_file, lmcache, &schema_lmcache, .doc = "LMCache signal."),
     ORIGINAL("egress_proxy", "Upstreams are reached directly."),
     ORIGINAL("egress_proxies", "Upstreams are reached directly."),
@@ -53,25 +54,6 @@ const struct section schema_providers = SECTION_LINES(
     "providers", providers_keys,
     "Upstream APIs and engines. A table with the arrays `readonly` and `default` is accepted as well.",
     struct provider_settings_file);
-
-static const char *const on_gap_words[] = {"wait_for_clear", "resume", NULL};
-static const struct key_spec kv_events_keys[] = {
-    LATER("endpoint", KEY_STRING, .flags = KEYF_REQUIRED,
-          .doc = "`tcp://` address of the engine's publisher."),
-    LATER("topic", KEY_STRING, .preset = "\"kv-events\"", .doc = "Topic to subscribe to."),
-    LATER("max_blocks", KEY_UINT, .preset = "1000000", .min = 1, .unit = "blocks",
-          .doc = "Blocks kept at most."),
-    LATER("stale_secs", KEY_UINT, .preset = "30", .min = 1, .unit = "seconds",
-          .doc = "Without a sign of life for so long the index is not used."),
-    LATER("replay_endpoint", KEY_STRING, .doc = "`tcp://` address of the engine's replay socket."),
-    LATER("bind", KEY_BOOL, .preset = "false", .doc = "`endpoint` is an address to listen on."),
-    LATER("dp_ranks", KEY_UINT, .preset = "1", .min = 1, .max = 1024,
-          .doc = "Data-parallel ranks, one port each."),
-    LATER("on_gap", KEY_ENUM, .preset = "\"wait_for_clear\"", .words = on_gap_words,
-          .doc = "What to do when events were lost."),
-};
-const struct section schema_kv_events =
-    SECTION("providers.kv_events", kv_events_keys, "KV-cache events over ZeroMQ.");
 
 static const struct key_spec targets_keys[] = {
     KEY("provider", KEY_STRING, struct target_settings, provider, .flags = KEYF_REQUIRED,

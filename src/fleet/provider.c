@@ -54,7 +54,7 @@ const char *provider_name(const struct provider *p)
 }
 
 /* The lock is held. */
-static void raise_generation(struct provider *p)
+void provider_raise_generation(struct provider *p)
 {
     atomic_store_explicit(&p->generation, next_generation(), memory_order_release);
 }
@@ -74,7 +74,7 @@ static void forget_engine(struct provider *p)
     p->probe_failures = p->probe_successes = 0;
     p->start_time_secs = 0;
     atomic_store(&p->engine_at_ms, 0);
-    raise_generation(p);
+    provider_raise_generation(p);
 }
 
 void provider_configure(struct provider *p, const struct provider_settings *s)
@@ -167,7 +167,7 @@ bool provider_report_probe(struct provider *p, bool ok)
         changed = true;
     } else if (unhealthy && p->probe_successes >= up) {
         /* First the generation: whoever sees it healthy must not see its old warmth. */
-        raise_generation(p);
+        provider_raise_generation(p);
         atomic_store(&p->unhealthy, false);
         changed = true;
     }
@@ -224,7 +224,7 @@ void provider_set_engine(struct provider *p, const struct engine_metrics *m, uin
     pthread_mutex_lock(&p->lock);
     if (is_known(m->start_time_secs) && m->start_time_secs > 0) {
         if (p->start_time_secs > 0 && p->start_time_secs != m->start_time_secs)
-            raise_generation(p);
+            provider_raise_generation(p);
         p->start_time_secs = m->start_time_secs;
     }
     unsigned seq = atomic_load_explicit(&p->engine_seq, memory_order_relaxed);

@@ -29,6 +29,7 @@ enum auth_style { AUTH_BEARER, AUTH_X_API_KEY, AUTH_API_KEY };
 struct plan_provider {
     const struct provider_settings_file *settings;
     struct provider *state;
+    struct kv_source *kv; /* what its engine says it holds; NULL: it is not listened to */
     struct net_origin origin;
     unsigned index; /* position in plan->providers, the bit of a key's provider set */
     enum auth_style auth;
@@ -41,7 +42,8 @@ struct plan_provider {
     struct span
         reply_field; /* x-rolter-provider with its CR LF; empty when the name may not stand in a field */
     struct plan_pool *direct; /* the pool of "provider/model" requests: one target, any model */
-    metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy, m_lmcache_age;
+    metric_series_t m_queue_wait, m_in_flight, m_queued, m_healthy, m_lmcache_age, m_kv_age, m_kv_blocks,
+        m_kv_trusted;
     metric_series_t
         m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
 };

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "balance/kv_source.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -110,6 +111,12 @@ static void build_provider(struct plan *p, struct plan_provider *pp)
     pp->m_in_flight = metric_series(M_INFLIGHT, s->name, NULL, NULL);
     pp->m_queued = metric_series(M_QUEUE_DEPTH, s->name, NULL, NULL);
     pp->m_healthy = metric_series(M_PROVIDER_HEALTHY, s->name, NULL, NULL);
+    if (s->kv_events.present) {
+        pp->kv = kv_source_get(s->name, s->kv_events.dp_ranks);
+        pp->m_kv_age = metric_series(M_TELEMETRY_AGE, s->name, "vllm", NULL);
+        pp->m_kv_blocks = metric_series(M_KV_BLOCKS, s->name, NULL, NULL);
+        pp->m_kv_trusted = metric_series(M_KV_TRUSTED, s->name, NULL, NULL);
+    }
     if (s->lmcache.present)
         pp->m_lmcache_age = metric_series(M_TELEMETRY_AGE, s->name, "lmcache", NULL);
     for (int f = 0; f < EXCHANGE_FAIL_COUNT; f++)
@@ -139,6 +146,14 @@ static double age_secs(uint64_t at_ms)
     return at_ms == 0 ? INFINITY : now > at_ms ? (double)(now - at_ms) / 1000 : 0;
 }
 
+static void refresh_kv(const struct plan_provider *pp)
+{
+    uint64_t now = clock_mono_ms(), age = kv_source_age_ms(pp->kv, now);
+    metric_set(pp->m_kv_age, age == UINT64_MAX ? INFINITY : (double)age / 1000);
+    metric_set(pp->m_kv_blocks, (double)kv_source_blocks(pp->kv));
+    metric_set(pp->m_kv_trusted, kv_source_is_fresh(pp->kv, now) ? 1 : 0);
+}
+
 void plan_refresh_gauges(const struct plan *p)
 {
     for (unsigned i = 0; i < p->n_providers; i++) {
@@ -147,6 +162,8 @@ void plan_refresh_gauges(const struct plan *p)
         metric_set(pp->m_queued, provider_queued(pp->state));
         metric_set(pp->m_healthy, provider_is_healthy(pp->state) ? 1 : 0);
         metric_set(pp->m_lmcache_age, age_secs(provider_lmcache_at_ms(pp->state)));
+        if (pp->kv)
+            refresh_kv(pp);
     }
 }
 
@@ -168,6 +185,7 @@ void plan_free_providers(struct plan *p, uint64_t now_ms)
             plan_free_secret(pp->auth_lines[k]);
         free(pp->auth_lines);
         origin_fini(&pp->origin);
+        kv_source_unref(pp->kv);
         fleet_provider_put(p->fleet, pp->state, now_ms);
     }
     free(p->providers);

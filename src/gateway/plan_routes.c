@@ -51,8 +51,10 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
         t->state = fleet_target_get(p->fleet, ps->name, ps->api_base, model_label);
         t->m_ok = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "ok");
         t->m_error = metric_series(M_TARGET_REQUESTS, ps->name, model_label, "error");
-        members[i] = (struct pool_target){
-            .target = t->state, .weight = targets[i].weight, .cache_tokens = ps->cache_tokens};
+        members[i] = (struct pool_target){.target = t->state,
+                                          .weight = targets[i].weight,
+                                          .cache_tokens = ps->cache_tokens,
+                                          .kv = t->provider->kv};
         if (strategy_reads_blocks(strategy)) {
             t->m_prediction_error = metric_series(M_PREDICTION_ERROR, ps->name, NULL, NULL);
             for (unsigned k = 0; k < MIRROR_RESET_COUNT; k++)

@@ -23,6 +23,7 @@ static void release(struct signals_settings *s)
         free_lmcache(s->sources[i].lmcache);
     }
     free(s->sources);
+    free(s->kv_feeds);
     plan_unref(s->owner);
 }
 
@@ -69,8 +70,15 @@ void plan_signals(struct plan *p, struct signals_settings *ret)
         .sources = mem_array(p->n_providers, sizeof *ret->sources),
         .n_sources = p->n_providers,
         .release = release,
+        .kv_feeds = mem_array(p->n_providers, sizeof *ret->kv_feeds),
         .owner = plan_ref(p),
     };
+    for (unsigned i = 0; i < p->n_providers; i++) {
+        const struct plan_provider *pp = &p->providers[i];
+        if (pp->kv)
+            ret->kv_feeds[ret->n_kv_feeds++] =
+                (struct kv_feed_settings){pp->kv, pp->state, &pp->settings->kv_events};
+    }
     for (unsigned i = 0; i < p->n_providers; i++)
         ret->sources[i] = (struct signal_source){.state = p->providers[i].state,
                                                  .origin = &p->providers[i].origin,

@@ -15,6 +15,7 @@
 #include "base/strings.h"
 #include "policy/limits.h"
 #include "policy/settings.h"
+#include "signals/kv_feed.h"
 #include "signals/lmcache.h"
 
 /* Seconds of a key in milliseconds; what does not fit (49 days) is the most that does. */
@@ -145,6 +146,7 @@ struct provider_settings_file {
     struct strings ca_bundles; /* replaces [tls] ca_bundles when not empty */
     bool insecure_tls;         /* verification off */
     uint64_t cache_tokens;     /* 0 = learn it */
+    struct kv_events_settings kv_events;
     struct lmcache_settings lmcache;
     unsigned line; /* where it stands in the file, for faults found later */
 };

@@ -77,6 +77,8 @@ static bool take(struct request *r, struct candidate_pool *c, struct pick *p, ui
     metric_add(r->route->m_picks[pick_word(p)], 1);
     if (p->why.lmcache_decides)
         metric_add(metric_plain(M_LMCACHE_DECISIONS), 1);
+    if (p->why.has_resident)
+        metric_add(metric_plain(M_KV_DECISIONS), 1);
     return true;
 }
 

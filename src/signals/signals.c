@@ -28,6 +28,7 @@ struct signals {
     struct pool *pool;
     struct signals_settings settings;
     struct watched *watched;
+    struct kv_feeds *kv_feeds;
     unsigned next_probe, probes_left, probing;
     uv_timer_t probe_timer, scrape_timer;
     unsigned open_timers;
@@ -178,6 +179,7 @@ static void take(struct signals *s, const struct signals_settings *settings)
         w->m_running = metric_series(M_UPSTREAM_RUNNING, name, NULL, NULL);
         w->m_kv = metric_series(M_UPSTREAM_KV, name, NULL, NULL);
     }
+    kv_feeds_update(s->kv_feeds, settings->kv_feeds, settings->n_kv_feeds);
     if (settings->n_sources == 0)
         return;
     if (settings->probe)
@@ -207,6 +209,7 @@ struct signals *signals_start(struct net_loop *l, const struct signals_settings 
     struct signals *s = MEM_NEW(struct signals);
     s->loop = l;
     s->pool = pool_new(l, 2, POOL_IDLE_MS);
+    s->kv_feeds = kv_feeds_new(l);
     CHECK(uv_timer_init(&l->uv, &s->probe_timer) == 0);
     CHECK(uv_timer_init(&l->uv, &s->scrape_timer) == 0);
     s->probe_timer.data = s->scrape_timer.data = s;
@@ -230,6 +233,7 @@ static void timer_closed(uv_handle_t *h)
 void signals_stop(struct signals *s)
 {
     drop(s);
+    kv_feeds_free(s->kv_feeds);
     pool_free(s->pool);
     s->open_timers = 2;
     uv_close((uv_handle_t *)&s->probe_timer, timer_closed);

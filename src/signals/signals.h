@@ -14,6 +14,7 @@
 
 #include "fleet/provider.h"
 #include "net/exchange.h"
+#include "signals/kv_feed.h"
 #include "signals/lmcache.h"
 
 struct signals;
@@ -33,6 +34,8 @@ struct signals_settings {
     const char *scrape_path;
     struct signal_source *sources;
     unsigned n_sources;
+    struct kv_feed_settings *kv_feeds; /* engines whose cache events are listened to */
+    unsigned n_kv_feeds;
     /* Called when nothing uses the pointers above any more; gives back what keeps them alive, and <sources>.
      */
     void (*release)(struct signals_settings *s);

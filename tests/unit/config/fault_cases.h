@@ -43,7 +43,7 @@ static const struct fault_case {
     {"[cache]\nttl_secs = 1\n", "t:2:1: error: "
                                 "cache.ttl_secs: unknown key; it belongs in [routes.cache]\n"},
     {P "[providers.kv_events]\nendpoint = \"tcp://x:1\"\ntopics = \"x\"\n",
-     "t:5:12: warning: providers.kv_events: has no effect in this version\nt:7:1: error: "
+     "t:7:1: error: "
      "providers.kv_events.topics: unknown key; did you mean \"topic\"?\n"},
     {"server = 1\n", "t:1:10: error: server: expected a table, found an integer\n"},
     {"[server]\nport = \"80\"\n", "t:2:8: error: server.port: expected an integer, found a string\n"},
@@ -190,11 +190,23 @@ static const struct fault_case {
      "t:8:12: warning: routes.tokenize: strategy \"fastest\" does not look at token ids\n"},
     {P "[[routes]]\nmodel = \"m\"\nstrategy = \"precise_cache_aware\"\ntokenize = \"client\"\n"
        "tokenize_timeout_ms = 0\ntargets = [{ provider = \"a\" }]\n",
+     "t:7:12: warning: routes.strategy: no provider of this route has [providers.kv_events]; the least load "
+     "decides\n"
      "t:8:12: error: routes.tokenize: \"client\" is not one of \"header\", \"engine\"\n"
      "t:9:23: error: routes.tokenize_timeout_ms: 0 is out of range (1 to 60000)\n"},
     {P "[[routes]]\nmodel = \"m\"\nstrategy = \"lmcache_aware\"\ntargets = [{ provider = \"a\" }]\n",
      "t:7:12: warning: routes.strategy: no provider of this route has [providers.lmcache]; the least load "
      "decides\n"},
+    {P "[providers.kv_events]\nendpoint = \"http://h:5557\"\nreplay_endpoint = \"tcp://*:5558\"\n",
+     "t:6:12: error: providers.kv_events.endpoint: must be tcp://HOST:PORT or ipc://PATH\n"
+     "t:7:19: error: providers.kv_events.replay_endpoint: names no host to connect to (an "
+     "endpoint to listen on needs bind = true)\n"},
+    {P "[providers.kv_events]\nendpoint = \"tcp://*:65530\"\nbind = true\ndp_ranks = 8\non_gap = \"go\"\n",
+     "t:6:12: error: providers.kv_events.endpoint: the ports of the further dp_ranks are above 65535\n"
+     "t:9:10: error: providers.kv_events.on_gap: \"go\" is not one of \"wait_for_clear\", \"resume\"\n"},
+    {"[egress]\nblock_loopback = true\n" P "[providers.kv_events]\nendpoint = \"tcp://127.0.0.1:5557\"\n",
+     "t:8:12: error: providers.kv_events.endpoint: \"127.0.0.1\" is a loopback address, which [egress] "
+     "refuses\n"},
     {"[server]\nmetrics_path = \"metrics\"\n",
      "t:2:16: error: server.metrics_path: \"metrics\" is not a path that begins with \"/\"\n"},
     {"[server]\nmetrics_path = \"/v1/models\"\n",

@@ -147,7 +147,7 @@ static void examples_load(void **state)
                                      "model = \"text-embedding-3-small\"\n"
                                      "threshold = 0.92\n"
                                      "max_candidates = 256\n",
-                                     2);
+                                     1);
     assert_int_equal(s->n_providers, 1);
     assert_string_equal(s->providers[0].name, "vllm-a");
     assert_int_equal(s->routes[0].n_targets, 1);
