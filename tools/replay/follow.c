@@ -148,6 +148,11 @@ bool offline_follow(struct offline *f, const struct offline_item *item, const ch
         snprintf(ret_error, OPTIONS_ERROR_BYTES, "%s does not pick in a gateway", item->name);
         return false;
     }
+    if (strategy_reads_tokens((enum strategy_id)item->id)) {
+        snprintf(ret_error, OPTIONS_ERROR_BYTES,
+                 "%s picks by what engines told, which a recording does not say", item->name);
+        return false;
+    }
     uint64_t begun = clock_mono_us();
     struct recorded *was = mem_array(n + 1, sizeof *was);
     for (size_t i = 0; i < n; i++)
@@ -170,7 +175,7 @@ bool offline_follow(struct offline *f, const struct offline_item *item, const ch
     offline_start_run(f, ret);
     fill_rows(f, was, ret);
     struct walk w = {.was = was, .steps = steps, .n = n_steps, .run = ret};
-    w.rig = offline_rig(f, item->id, f->o->blocks[0]);
+    w.rig = offline_rig(f, item->id, f->o->blocks[0], NULL);
     w.slack_us = (uint64_t)(f->o->slack_ms * 1000);
     w.has_ended = mem_array(n + 1, sizeof *w.has_ended);
     w.has_first = mem_array(n + 1, sizeof *w.has_first);

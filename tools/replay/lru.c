@@ -21,6 +21,8 @@ struct lru {
     uint32_t mask; /* table size - 1 */
     struct node *nodes;
     uint32_t *table;
+    void (*evicted)(void *arg, uint32_t block);
+    void *arg;
 };
 
 struct lru *lru_new(uint32_t cap)
@@ -35,6 +37,12 @@ struct lru *lru_new(uint32_t cap)
     l->nodes = mem_array((size_t)cap + 1, sizeof *l->nodes);
     l->table = mem_array(size, sizeof *l->table);
     return l;
+}
+
+void lru_watch(struct lru *l, void (*evicted)(void *arg, uint32_t block), void *arg)
+{
+    l->evicted = evicted;
+    l->arg = arg;
 }
 
 void lru_free(struct lru *l)
@@ -119,6 +127,8 @@ static void use(struct lru *l, uint32_t block)
         i = ++l->n;
     } else {
         i = l->nodes[0].prev;
+        if (l->evicted)
+            l->evicted(l->arg, l->nodes[i].block);
         table_remove(l, place(l, l->nodes[i].block));
         unlink_node(l, i);
         at = place(l, block); /* the gap may have moved it */

@@ -17,6 +17,8 @@ struct lru;
 
 /* <cap> 1 .. 2^30 */
 struct lru *lru_new(uint32_t cap);
+/* Told of each block that is put out, from inside lru_use. */
+void lru_watch(struct lru *l, void (*evicted)(void *arg, uint32_t block), void *arg);
 void lru_free(struct lru *l);
 bool lru_has(const struct lru *l, uint32_t block);
 /* How many of the leading blocks are there. Changes nothing. */

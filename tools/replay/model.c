@@ -21,7 +21,22 @@ struct model {
     struct model_event *heap; /* smallest first */
     size_t n, cap;
     uint64_t now_us;
+    struct model_change *
+        *changes;      /* of each request that has not told them yet; NULL without tells_changes */
+    uint32_t *evicted; /* by the lru_use under way */
+    size_t n_evicted, evicted_cap;
+    bool *came; /* of each block: with the lru_use under way */
 };
+
+static void on_evicted(void *arg, uint32_t block)
+{
+    struct model *m = arg;
+    if (m->n_evicted == m->evicted_cap) {
+        m->evicted_cap = m->evicted_cap ? m->evicted_cap * 2 : 256;
+        m->evicted = mem_realloc(m->evicted, m->evicted_cap * sizeof *m->evicted);
+    }
+    m->evicted[m->n_evicted++] = block;
+}
 
 struct model *model_new(const struct trace *t, const struct model_options *o)
 {
@@ -34,6 +49,12 @@ struct model *model_new(const struct trace *t, const struct model_options *o)
     uint32_t cap = o->blocks < t->n_ids ? o->blocks : t->n_ids;
     for (unsigned i = 0; i < o->replicas; i++)
         m->replicas[i].cache = lru_new(cap > 0 ? cap : 1);
+    if (!o->tells_changes)
+        return m;
+    m->changes = mem_array(t->n + 1, sizeof *m->changes);
+    m->came = mem_array((size_t)t->n_ids + 1, sizeof *m->came);
+    for (unsigned i = 0; i < o->replicas; i++)
+        lru_watch(m->replicas[i].cache, on_evicted, m);
     return m;
 }
 
@@ -43,6 +64,11 @@ void model_free(struct model *m)
         return;
     for (unsigned i = 0; i < m->o.replicas; i++)
         lru_free(m->replicas[i].cache);
+    for (size_t i = 0; m->changes && i < m->trace->n; i++)
+        free(m->changes[i]);
+    free(m->changes);
+    free(m->evicted);
+    free(m->came);
     free(m->replicas);
     free(m->heap);
     free(m);
@@ -93,6 +119,39 @@ static uint64_t blocks_of(const struct model *m, const struct trace_request *r)
     return ((uint64_t)r->input + r->output + size - 1) / size;
 }
 
+/* Uses the blocks; what changes by it is kept until it is taken. */
+static void use_and_note(struct model *m, struct lru *cache, size_t i, const uint32_t *blocks, uint32_t n)
+{
+    uint32_t *missing = mem_array((size_t)n + 1, sizeof *missing), n_missing = 0;
+    for (uint32_t k = 0; k < n; k++)
+        if (!lru_has(cache, blocks[k])) {
+            missing[n_missing++] = blocks[k];
+            m->came[blocks[k]] = true;
+        }
+    m->n_evicted = 0;
+    lru_use(cache, blocks, n);
+    struct model_change *c = mem_zalloc(sizeof *c + ((size_t)n_missing + m->n_evicted) * sizeof *c->block);
+    /* Of a prompt larger than the cache some blocks came and went. */
+    for (uint32_t k = 0; k < n_missing; k++)
+        if (lru_has(cache, missing[k]))
+            c->block[c->n_stored++] = missing[k];
+    for (size_t k = 0; k < m->n_evicted; k++)
+        if (!lru_has(cache, m->evicted[k]) && !m->came[m->evicted[k]])
+            c->block[c->n_stored + c->n_removed++] = m->evicted[k];
+    for (uint32_t k = 0; k < n_missing; k++)
+        m->came[missing[k]] = false;
+    free(missing);
+    m->changes[i] = c;
+}
+
+struct model_change *model_take_change(struct model *m, size_t request)
+{
+    struct model_change *c = m->changes[request];
+    CHECK(c);
+    m->changes[request] = NULL;
+    return c;
+}
+
 struct model_served model_submit(struct model *m, unsigned replica, size_t i, uint64_t now_us)
 {
     CHECK(replica < m->o.replicas && i < m->trace->n && now_us >= m->now_us);
@@ -102,7 +161,10 @@ struct model_served model_submit(struct model *m, unsigned replica, size_t i, ui
     const uint32_t *blocks = trace_blocks(m->trace, r);
     struct model_served s = {.begin_us = to->free_us > now_us ? to->free_us : now_us};
     s.hit = trace_tokens(m->trace, r, lru_match(to->cache, blocks, r->n));
-    lru_use(to->cache, blocks, r->n);
+    if (m->changes)
+        use_and_note(m, to->cache, i, blocks, r->n);
+    else
+        lru_use(to->cache, blocks, r->n);
     s.first_us = to->free_us = s.begin_us + prefill_us(m, r->input - s.hit);
     s.end_us = s.first_us + (uint64_t)llround(r->output * m->o.decode_ms * 1000);
     to->in_flight++;

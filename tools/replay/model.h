@@ -22,6 +22,7 @@ struct model_options {
     uint32_t blocks;    /* of each replica's cache */
     double prefill_tps; /* tokens a second; 0: infinitely fast */
     double decode_ms;   /* for one token */
+    bool tells_changes; /* for model_take_change */
 };
 #define MODEL_PREFILL_TPS 8000.0
 #define MODEL_DECODE_MS   30.0
@@ -47,6 +48,16 @@ struct model_served model_submit(struct model *m, unsigned replica, size_t i, ui
 /* Takes the next event that is due by <until_us>; equal times in the order begin, first, end, then by
  * request. */
 bool model_next(struct model *m, uint64_t until_us, struct model_event *ret);
+
+/* What a request's prefill changed in its replica's cache: of the block numbers that are there afterwards and
+ * were not before, in the order of the prompt, and of those that went for them. */
+struct model_change {
+    uint32_t n_stored, n_removed;
+    uint32_t block[]; /* first what was stored */
+};
+/* Of the request whose MODEL_FIRST was taken: then the cache of that moment has changed so. The caller frees
+ * it. At most once per request. */
+struct model_change *model_take_change(struct model *m, size_t request);
 
 /* The state as of the events taken. */
 unsigned model_in_flight(const struct model *m, unsigned replica);

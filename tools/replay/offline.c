@@ -7,6 +7,7 @@
 #include "balance/block_chain.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "block_events.h"
 #include "rules.h"
 
 struct offline *offline_new(const struct options *o, const struct trace *t)
@@ -65,7 +66,7 @@ static const struct rig_blocks *block_keys(struct offline *f)
     return &f->rig_blocks;
 }
 
-struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks)
+struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks, struct kv_source *const *sources)
 {
     bool reads_blocks = strategy_reads_blocks((enum strategy_id)strategy);
     struct strategy_settings settings = STRATEGY_SETTINGS_DEFAULT;
@@ -81,6 +82,7 @@ struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks)
                                          .gateways = (unsigned)f->o->gateways,
                                          .seed = f->o->seed,
                                          .text = &f->text,
+                                         .sources = sources,
                                          .digests = reads ? digests(f) : NULL,
                                          .blocks = reads_blocks ? block_keys(f) : NULL,
                                          .cache_tokens = blocks * f->trace->block_tokens,
@@ -151,6 +153,7 @@ struct drive {
     struct model *model;
     struct rig *rig;                 /* for a strategy */
     struct rule_history **histories; /* for a rule: of each gateway */
+    struct block_events *events;     /* what the caches tell, to whom it helps */
     uint32_t matched[RULES_REPLICAS_MAX];
     uint32_t blocks;
     enum rule_id rule;
@@ -162,6 +165,8 @@ static void catch_up(struct drive *d, uint64_t until_us)
 {
     struct model_event e;
     while (model_next(d->model, until_us, &e)) {
+        if (d->events && e.kind == MODEL_FIRST)
+            block_events_add(d->events, e.replica, model_take_change(d->model, e.request), e.us);
         if (!d->rig)
             continue;
         const struct run_row *row = &d->run->rows[e.request];
@@ -170,12 +175,15 @@ static void catch_up(struct drive *d, uint64_t until_us)
         else if (e.kind == MODEL_END)
             rig_end(d->rig, e.request, (double)(e.us - row->at_us) / 1000, row->hit, e.us);
     }
+    if (d->events)
+        block_events_apply(d->events, until_us);
 }
 
 static unsigned pick_by_rule(struct drive *d, unsigned gateway, size_t i, uint64_t now_us)
 {
     const struct trace_request *r = &d->f->trace->requests[i];
-    struct rule_history *h = d->histories[gateway];
+    bool is_exact = d->rule == RULE_EXACT;
+    struct rule_history *h = is_exact ? block_events_view(d->events) : d->histories[gateway];
     rule_history_match(h, r, d->matched);
     unsigned to = rule_pick(d->rule, &(struct rule_view){.model = d->model,
                                                          .request = r,
@@ -184,7 +192,8 @@ static unsigned pick_by_rule(struct drive *d, unsigned gateway, size_t i, uint64
                                                          .cache_blocks = d->blocks,
                                                          .now_us = now_us,
                                                          .rng = &d->rng});
-    rule_history_add(h, r, to);
+    if (!is_exact)
+        rule_history_add(h, r, to);
     return to;
 }
 
@@ -221,13 +230,18 @@ static void serve(struct drive *d, size_t i)
 static void drive(struct offline *f, const struct offline_item *item, uint32_t blocks, struct run *r)
 {
     struct drive d = {.f = f, .run = r, .blocks = blocks};
+    bool is_ours = item->kind == RUN_STRATEGY;
+    bool hears = is_ours ? strategy_reads_tokens((enum strategy_id)item->id) : item->id == RULE_EXACT;
     d.model = model_new(f->trace, &(struct model_options){.replicas = f->n_targets,
                                                           .blocks = blocks,
                                                           .prefill_tps = f->o->prefill_tps,
-                                                          .decode_ms = f->o->decode_ms});
+                                                          .decode_ms = f->o->decode_ms,
+                                                          .tells_changes = hears});
+    if (hears)
+        d.events = block_events_new(f->trace, f->n_targets, (uint64_t)(f->o->event_lag_ms * 1000));
     rng_seed(&d.rng, f->o->seed ^ 0x6761746577617973);
-    if (item->kind == RUN_STRATEGY) {
-        d.rig = offline_rig(f, item->id, blocks);
+    if (is_ours) {
+        d.rig = offline_rig(f, item->id, blocks, hears ? block_events_sources(d.events) : NULL);
     } else {
         d.rule = (enum rule_id)item->id;
         d.histories = mem_array(f->o->gateways, sizeof *d.histories);
@@ -240,6 +254,7 @@ static void drive(struct offline *f, const struct offline_item *item, uint32_t b
     catch_up(&d, UINT64_MAX);
     model_free(d.model);
     rig_free(d.rig);
+    block_events_free(d.events);
     for (unsigned i = 0; d.histories && i < f->o->gateways; i++)
         rule_history_free(d.histories[i]);
     free(d.histories);

@@ -30,8 +30,8 @@ static inline uint64_t offline_at_us(const struct offline *f, uint64_t trace_us)
     return OFFLINE_BEGIN_US + (uint64_t)((double)trace_us / f->o->speed);
 }
 
-/* <blocks>: of each replica's cache. */
-struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks);
+/* <blocks>: of each replica's cache; <sources>: what the engines say, or NULL. */
+struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks, struct kv_source *const *sources);
 /* Rows and the names of the replicas. */
 void offline_start_run(const struct offline *f, struct run *r);
 

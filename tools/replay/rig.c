@@ -21,8 +21,17 @@ struct rig {
     uint8_t *gateways;   /* that each request went through */
     unsigned by_use[64]; /* targets, the one that was used last at the end */
     struct rng rng;
-    char *text; /* PROMPT_TEXT_MAX bytes */
+    char *text;    /* PROMPT_TEXT_MAX bytes */
+    uint32_t *ids; /* of the longest prompt, where the strategy reads token ids */
 };
+
+static size_t longest_prompt(const struct trace *t)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < t->n; i++)
+        most = t->requests[i].input > most ? t->requests[i].input : most;
+    return most;
+}
 
 struct rig *rig_new(const struct rig_options *o)
 {
@@ -34,8 +43,11 @@ struct rig *rig_new(const struct rig_options *o)
     for (unsigned i = 0; i < o->n_targets; i++) {
         g->by_use[i] = i;
         const struct rig_target *t = &o->targets[i];
-        g->pool[i] = (struct pool_target){fleet_target_get(g->fleet, t->name, t->api_base, t->model), 1,
-                                          .cache_tokens = o->cache_tokens};
+        g->pool[i] =
+            (struct pool_target){.target = fleet_target_get(g->fleet, t->name, t->api_base, t->model),
+                                 .weight = 1,
+                                 .cache_tokens = o->cache_tokens,
+                                 .kv = o->sources ? o->sources[i] : NULL};
     }
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
@@ -45,6 +57,8 @@ struct rig *rig_new(const struct rig_options *o)
     g->receipts = mem_array(o->text->trace->n + 1, sizeof *g->receipts);
     g->gateways = mem_array(o->text->trace->n + 1, sizeof *g->gateways);
     g->text = mem_alloc(PROMPT_TEXT_MAX);
+    if (strategy_reads_tokens(o->strategy))
+        g->ids = mem_array(longest_prompt(o->text->trace) + 1, sizeof *g->ids);
     rng_seed(&g->rng, o->seed);
     return g;
 }
@@ -63,6 +77,7 @@ void rig_free(struct rig *g)
     free(g->receipts);
     free(g->gateways);
     free(g->text);
+    free(g->ids);
     free(g);
 }
 
@@ -87,6 +102,8 @@ static void fill_context(struct rig *g, size_t i, uint64_t now_us, struct pick_c
                                            .bytes = prompt_turn_bytes(g->o.text, r),
                                            .home = b->home[i]};
     }
+    if (g->ids)
+        c->tokens = (struct token_ids){.id = g->ids, .n = block_events_ids(g->o.text->trace, r, g->ids)};
     target_set_init(&c->allowed, g->o.n_targets, NULL);
     target_set_init(&c->eligible, g->o.n_targets, NULL);
 }

@@ -9,6 +9,7 @@
 #define ROLTER_REPLAY_RIG_H
 
 #include "balance/balance.h"
+#include "block_events.h"
 #include "prompt_text.h"
 
 struct rig;
@@ -27,8 +28,9 @@ struct rig_options {
         const uint64_t *keys; /* of all requests' turns, one after the other */
         const size_t *at;     /* where those of a request begin; one more than there are requests */
         const uint64_t *home;
-    } * blocks;            /* NULL when the strategy does not read blocks */
-    uint64_t cache_tokens; /* of each replica */
+    } * blocks;                       /* NULL when the strategy does not read blocks */
+    uint64_t cache_tokens;            /* of each replica */
+    struct kv_source *const *sources; /* what the replicas' engines say; NULL: they say nothing */
 };
 
 struct rig *rig_new(const struct rig_options *o);

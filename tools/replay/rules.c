@@ -57,6 +57,17 @@ void rule_history_add(struct rule_history *h, const struct trace_request *r, uns
         h->holders[blocks[i]] |= (uint64_t)1 << replica;
 }
 
+void rule_history_set(struct rule_history *h, unsigned replica, uint32_t block, bool held)
+{
+    uint64_t bit = (uint64_t)1 << replica;
+    h->holders[block] = held ? h->holders[block] | bit : h->holders[block] & ~bit;
+}
+
+bool rule_history_has(const struct rule_history *h, unsigned replica, uint32_t block)
+{
+    return h->holders[block] >> replica & 1;
+}
+
 /* The smallest cost; ties by chance. */
 struct best {
     double cost;
@@ -128,6 +139,20 @@ static unsigned pick_llmd(const struct rule_view *v)
     return b.index;
 }
 
+static unsigned pick_exact(const struct rule_view *v)
+{
+    unsigned most = 0;
+    for (unsigned i = 0; i < v->replicas; i++)
+        most = model_in_flight(v->model, i) > most ? model_in_flight(v->model, i) : most;
+    struct best b = {0};
+    for (unsigned i = 0; i < v->replicas; i++) {
+        double share = v->request->input ? (double)v->matched[i] / v->request->input : 0;
+        double idle = most ? 1 - (double)model_in_flight(v->model, i) / most : 1;
+        consider(&b, i, -(share + 0.25 * idle), v->rng);
+    }
+    return b.index;
+}
+
 static const struct {
     const char *name;
     unsigned (*pick)(const struct rule_view *v);
@@ -135,6 +160,7 @@ static const struct {
     [RULE_SGLANG] = {"sglang", pick_sglang},
     [RULE_LMETRIC] = {"lmetric", pick_lmetric},
     [RULE_LLMD] = {"llmd", pick_llmd},
+    [RULE_EXACT] = {"exact", pick_exact},
 };
 
 const char *rule_name(enum rule_id id)

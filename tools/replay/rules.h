@@ -9,6 +9,9 @@
  * least (tokens to prefill there, this prompt's misses included) x (requests in flight + 1) llmd    greatest
  * 3 x matched share + 2 x short queue + 2 x free cache (llm-d's default profile)
  *
+ *   exact   greatest matched share + 0.25 x (1 - load / greatest load); matched is what the replica's cache
+ * holds at that moment, not what was sent there
+ *
  * Two bounds that no rule passes: pooled_lru, one cache as large as all together; ceiling, one without end.
  */
 #ifndef ROLTER_REPLAY_RULES_H
@@ -19,7 +22,13 @@
 
 enum { RULES_REPLICAS_MAX = 64 };
 
-enum rule_id { RULE_SGLANG, RULE_LMETRIC, RULE_LLMD, RULE_COUNT };
+enum rule_id {
+    RULE_SGLANG,
+    RULE_LMETRIC,
+    RULE_LLMD,
+    RULE_EXACT, /* the rule of our precise_cache_aware, with the caches themselves in view */
+    RULE_COUNT
+};
 
 const char *rule_name(enum rule_id id);
 
@@ -30,6 +39,10 @@ void rule_history_free(struct rule_history *h);
 /* Tokens of request <r> that each replica was sent before. <ret> has room for all replicas. */
 void rule_history_match(const struct rule_history *h, const struct trace_request *r, uint32_t *ret);
 void rule_history_add(struct rule_history *h, const struct trace_request *r, unsigned replica);
+
+/* A history that is told what the caches hold: one block of a replica comes, or goes. */
+void rule_history_set(struct rule_history *h, unsigned replica, uint32_t block, bool held);
+bool rule_history_has(const struct rule_history *h, unsigned replica, uint32_t block);
 
 struct rule_view {
     const struct model *model;

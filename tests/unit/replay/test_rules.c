@@ -85,6 +85,16 @@ static void test_llmd(void **state)
     scene_fini(&s);
 }
 
+static void test_exact(void **state)
+{
+    struct scene s;
+    scene_init(&s, (const unsigned[]){4, 2, 0}); /* 0, 0.125, 0.25 for the load */
+    assert_int_equal(pick(&s, RULE_EXACT, 0, 0, 0), 2);
+    assert_int_equal(pick(&s, RULE_EXACT, 110, 0, 0), 0);  /* 0.275 against 0.25 */
+    assert_int_equal(pick(&s, RULE_EXACT, 110, 80, 0), 1); /* 0.275, 0.325, 0.25 */
+    scene_fini(&s);
+}
+
 static void test_ties_go_everywhere(void **state)
 {
     struct scene s;
@@ -133,8 +143,11 @@ static void test_history(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sglang),  cmocka_unit_test(test_lmetric),
-        cmocka_unit_test(test_llmd),    cmocka_unit_test(test_ties_go_everywhere),
+        cmocka_unit_test(test_sglang),
+        cmocka_unit_test(test_lmetric),
+        cmocka_unit_test(test_llmd),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_ties_go_everywhere),
         cmocka_unit_test(test_history),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
