@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gateway/gateway_limits.h"
 #include "gateway/reply_cache.h"
 #include "gateway/request.h"
 #include "gateway/row_writer.h"
@@ -39,6 +40,7 @@ struct gateway {
     unsigned n_workers;
     struct row_ring **rings;
     struct row_writer *writer;
+    struct limits_share *limits_share; /* NULL: no limits, or no Redis */
     uint16_t port;
     char url[300];
     bool draining;
@@ -216,6 +218,7 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
             return NULL;
         }
     make_url(g);
+    g->limits_share = gateway_share_limits(g->plan, signals);
     metric_set(metric_plain(M_CONFIG_VERSION), (double)g->plan->version);
     for (unsigned i = 0; i < n; i++)
         CHECK(uv_thread_create(&g->workers[i].thread, worker_main, &g->workers[i]) == 0);
@@ -289,6 +292,8 @@ void gateway_reload(struct gateway *g, struct settings *settings)
     g->plan = next;
     make_cache(g);
     send_to_workers(g, take_plan, next);
+    if (!g->limits_share)
+        g->limits_share = gateway_share_limits(next, g->signals);
     metric_set(metric_plain(M_CONFIG_VERSION), (double)next->version);
 }
 
@@ -390,6 +395,7 @@ static void take_stop(struct net_post *p, struct net_loop *l)
 void gateway_stop(struct gateway *g)
 {
     drain_forget(g);
+    limits_share_stop(g->limits_share);
     send_to_workers(g, take_stop, NULL);
     for (unsigned i = 0; i < g->n_workers; i++)
         uv_thread_join(&g->workers[i].thread);

@@ -322,14 +322,15 @@ static void collect(struct limit_state *s, enum limit_kind kind, struct tally *t
              s->is_budget ? periods[s->period] : "minute", (unsigned long long)t->slot);
 }
 
-/* States that nobody has used lately have nothing to say; the next request brings them back. */
+/* Minutes that nobody has used lately have nothing to say; the next request brings them back. */
 static unsigned collect_state(struct limit_state *s, uint64_t wall_ms, struct limit_delta *ret)
 {
     unsigned n = 0;
     pthread_mutex_lock(&s->lock);
     if (s->is_budget) {
-        if (s->money.slot == period_slot(s->period, wall_ms))
-            collect(s, LIMIT_MONEY, &s->money, &ret[n++]);
+        /* Always: after a restart only the others know what is spent. */
+        tally_turn(&s->money, period_slot(s->period, wall_ms));
+        collect(s, LIMIT_MONEY, &s->money, &ret[n++]);
     } else {
         struct window *w[] = {&s->requests, &s->tokens};
         for (unsigned i = 0; i < 2; i++) {

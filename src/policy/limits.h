@@ -78,7 +78,7 @@ struct limit_delta {
     unsigned ttl_secs; /* how long the total is of interest; 0 = for ever */
     char name[96];     /* "<kind>:<scope>:<hash of the id>:<slot>", the same in all gateways */
 };
-/* Up to <max> deltas of states that were asked or charged in their present or last slot; how many. Until
+/* Up to <max> deltas, of all budgets and of the minutes that were asked or charged lately; how many. Until
  * limits_settle they count as being sent. <cursor>: 0 at first; set to 0 again when all were seen. */
 unsigned limits_collect(struct limits *l, uint64_t wall_ms, struct limit_delta *ret, unsigned max,
                         size_t *cursor);

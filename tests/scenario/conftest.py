@@ -2,6 +2,7 @@
 import pytest
 
 from harness import Gateway, Sim
+from redis_server import RedisServer
 from upstream import Upstream
 
 
@@ -55,6 +56,20 @@ def new_upstream():
     for one in made:
         one.close()
     assert not [error for one in made for error in one.errors]
+
+
+@pytest.fixture
+def new_redis():
+    """new_redis(*options): a real redis-server."""
+    made = []
+
+    def make(*options):
+        made.append(RedisServer(*options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 def pytest_configure(config):

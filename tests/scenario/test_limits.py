@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets and rate limits: who is refused, how, and what counts."""
 
+import re
 import time
 
 import pytest
@@ -142,3 +143,58 @@ def test_bad_limits_are_named(new_upstream, new_gateway, text, says):
     gateway = new_gateway(limited(upstream, ""))
     gateway.reload(limited(upstream, text))
     gateway.wait_stderr(says)
+
+
+# ---- several gateways
+
+def shared(redis, upstream, limits):
+    return limited(upstream, limits) + f'[redis]\nurl = "{redis.url}"\n'
+
+
+def test_gateways_share_a_budget(new_redis, new_upstream, new_gateway):
+    redis, upstream = new_redis(), new_upstream(usage(300, 300))
+    text = shared(redis, upstream, limit("key", "team-a", limit_usd=1.0, period="daily"))
+    one, two = new_gateway(text), new_gateway(text)
+    assert ask(one).status == ask(two).status == 200  # 1.2 USD together
+    wait_until(lambda: [redis.command("GET", k) for k in redis.keys()] == ["1200000000"])
+    wait_until(lambda: ask(one).status == 402 and ask(two).status == 402)
+    # One that starts now hears of it, too.
+    three = new_gateway(text)
+    wait_until(lambda: len(re.findall(r" cmd=(?:get|exec) ", redis.command("CLIENT", "LIST"))) == 3)
+    before = len(upstream.calls)
+    wait_until(lambda: ask(three).status == 402)
+    assert len(upstream.calls) - before <= 1
+    wait_until(lambda: [int(redis.command("GET", k)) for k in redis.keys()] == [len(upstream.calls) * 600_000_000])
+    (key,) = redis.keys()
+    assert key.startswith("rolter:cache:limits:usd:key:") and "team" not in key
+    assert 0 < redis.command("TTL", key) <= 2 * 86400
+
+
+def test_gateways_share_requests_per_minute(new_redis, new_upstream, new_gateway):
+    redis, upstream = new_redis(), new_upstream(usage(1, 1))
+    text = shared(redis, upstream, limit("route", "m", rpm=4))
+    one, two = new_gateway(text), new_gateway(text)
+    not_at_the_end_of_a_minute()
+    assert [ask(one).status for _ in range(3)] == [200] * 3
+    wait_until(lambda: [int(redis.command("GET", k)) for k in redis.keys("*requests*")] == [3])
+    assert ask(two).status == 200
+    wait_until(lambda: [int(redis.command("GET", k)) for k in redis.keys("*requests*")] == [4])
+    wait_until(lambda: ask(one).status == 429)
+    assert ask(two).status == 429
+
+
+def test_limits_without_redis_go_on(new_redis, new_upstream, new_gateway):
+    redis, upstream = new_redis(), new_upstream(usage(300, 300))
+    gateway = new_gateway(shared(redis, upstream, limit("key", "team-a", limit_usd=1.0)))
+    assert ask(gateway).status == 200
+    wait_until(lambda: redis.keys() and int(redis.command("GET", redis.keys()[0])) == 600_000_000)
+    redis.freeze()
+    assert ask(gateway).status == 200
+    wait_until(lambda: ask(gateway).status == 402)
+    spent = len(upstream.calls)
+    redis.thaw()
+    # What was spent meanwhile is told as soon as it answers again.
+    wait_until(lambda: int(redis.command("GET", redis.keys()[0])) == spent * 600_000_000)
+    redis.restart()  # empty: nobody else knows what was spent
+    assert ask(gateway).status in (200, 402)
+    assert ask(gateway, "sk-b").status == 200
