@@ -31,6 +31,9 @@ struct cached {
     unsigned asked; /* choices or vectors (complete_asked) */
     uint64_t stamp; /* of the owner, before anything was sent */
 
+    struct store_budget budget; /* for all waiting on the store */
+    struct store_wait wait;
+
     /* what became of it */
     enum cache_result result;
     enum cache_kind kind;

@@ -12,6 +12,7 @@
 void cached_end(struct request *r)
 {
     struct cached *c = r->cached;
+    store_cancel(&c->wait);
     capture_fail(r, r->client_gone ? "client_gone" : "upstream_failed");
     flight_leave(&c->flight);
     if (!c->is_background)

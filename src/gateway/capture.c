@@ -185,7 +185,7 @@ static struct cache_entry *judge_and_store(struct request *r, const char **ret_w
         not_stored(*ret_why);
         return NULL;
     }
-    if (memory_put(r->worker->cache->memory, e, e->facts.created_ms) == MEMORY_STORED)
+    if (store_put(r->worker->store, e, e->facts.created_ms) == MEMORY_STORED)
         metric_add(metric_plain(M_CACHE_STORES), 1);
     return e;
 }

@@ -73,11 +73,19 @@ static struct server_options unix_options(const struct settings *s)
 }
 
 /* Before the plan that asks for it gets to the workers. */
-static void make_cache(struct gateway *g)
+static bool make_cache(struct gateway *g, char *ret_error)
 {
     const struct settings *s = g->plan->settings;
     if (s->cache.enabled && !g->cache)
-        g->cache = reply_cache_new(&s->cache, g->n_workers);
+        g->cache = reply_cache_new(s, g->n_workers, ret_error);
+    return !s->cache.enabled || g->cache;
+}
+
+static void worker_take_cache(struct worker *w)
+{
+    w->cache = w->gateway->cache;
+    if (w->cache && !w->store)
+        w->store = store_open(w->cache->store, &w->loop);
 }
 
 static bool worker_init(struct gateway *g, struct worker *w, unsigned index, char *ret_error)
@@ -89,12 +97,12 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     list_init(&w->free_requests);
     buf_init(&w->out, 64 << 20);
     buf_init(&w->whole, WORKER_WHOLE_MAX);
-    w->cache = g->cache;
     buf_init(&w->row_text, 1 << 20);
     buf_init(&w->pick_text, 4096);
     CHECK_MSG(net_loop_init(&w->loop, index) == 0, "cannot make an event loop");
     w->loop.user = w;
     arena_init(&w->scratch, &w->loop.chunks);
+    worker_take_cache(w);
     w->rows = g->rings[index];
     w->pool = pool_new(&w->loop, POOL_IDLE_PER_ORIGIN, POOL_IDLE_MS);
     w->token_cache = g->token_cache;
@@ -136,6 +144,8 @@ static void worker_close(struct worker *w)
     LIST_EACH(node, &w->requests)
     request_run(LIST_ITEM(node, struct request, node), STEP_finish);
     CHECK(list_empty(&w->requests));
+    store_close(w->store);
+    w->store = NULL;
     tokenizer_free(w->tokenizer);
     w->tokenizer = NULL;
     if (w->pool)
@@ -204,11 +214,10 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
     g->workers = mem_array(n, sizeof *g->workers);
     g->rings = mem_array(n, sizeof *g->rings);
     g->n_workers = n;
-    make_cache(g);
     for (unsigned i = 0; i < n; i++)
         g->rings[i] = row_ring_new(ROW_RING_BYTES);
     g->writer = row_writer_start(&settings->logging, g->rings, n, ret_error);
-    if (!g->writer) {
+    if (!g->writer || !make_cache(g, ret_error)) {
         free_all(g);
         return NULL;
     }
@@ -269,7 +278,7 @@ static void take_plan(struct net_post *p, struct net_loop *l)
     struct worker *w = l->user;
     struct plan *old = w->plan;
     w->plan = m->plan;
-    w->cache = w->gateway->cache;
+    worker_take_cache(w);
     free(m);
     const struct settings *s = w->plan->settings;
     renew_tls(w, s);
@@ -290,7 +299,8 @@ void gateway_reload(struct gateway *g, struct settings *settings)
         log_warn("reload: rows go on as before: %s", error);
     plan_unref(g->plan);
     g->plan = next;
-    make_cache(g);
+    if (!make_cache(g, error))
+        log_warn("reload: no response cache: %s", error);
     send_to_workers(g, take_plan, next);
     if (!g->limits_share)
         g->limits_share = gateway_share_limits(next, g->signals);

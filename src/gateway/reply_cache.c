@@ -3,21 +3,40 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "observe/metrics.h"
 
-enum { SWEEP_STEPS = 20000 };
-
-struct reply_cache *reply_cache_new(const struct cache_settings *s, unsigned n_workers)
+/* One line for each change of Redis' state (C10). */
+static void tell(void *arg, bool bad, const char *text)
 {
+    if (bad)
+        log_warn("redis: %s", text);
+    else
+        log_info("redis: %s", text);
+}
+
+struct reply_cache *reply_cache_new(const struct settings *s, unsigned n_workers, char *ret_error)
+{
+    struct store_options o = {
+        .memory_bytes = s->cache.memory_bytes,
+        .max_entry_bytes = s->cache.max_entry_bytes,
+        .name_space = s->cache.name_space,
+        .redis_url = s->redis.url,
+        .redis_cluster = s->redis.cluster,
+        .budget_ms = s->redis.budget_ms,
+        .ca_bundles = s->ca_bundles.item,
+        .n_ca_bundles = s->ca_bundles.n,
+        .tell = tell,
+    };
+    struct cache_store *store = store_new(&o, ret_error);
+    if (!store)
+        return NULL;
     struct reply_cache *c = MEM_NEW(struct reply_cache);
-    c->purge = purge_new();
-    c->memory = memory_new(&(struct memory_options){
-        .memory_bytes = s->memory_bytes,
-        .max_entry_bytes = s->max_entry_bytes,
-        .purge = c->purge,
-    });
+    c->store = store;
+    c->purge = store_purges(store);
     c->flights = flight_table_new(n_workers);
+    c->explain = explain_new();
     return c;
 }
 
@@ -26,14 +45,19 @@ void reply_cache_free(struct reply_cache *c)
     if (!c)
         return;
     flight_table_free(c->flights);
-    memory_free(c->memory);
-    purge_free(c->purge);
+    explain_free(c->explain);
+    store_free(c->store);
     free(c);
 }
 
-void reply_cache_sweep(struct reply_cache *c, uint64_t wall_ms)
+struct cache_entry *reply_cache_peek(struct store_port *p, const struct cache_digest *key, uint64_t wall_ms)
 {
-    memory_sweep(c->memory, wall_ms, SWEEP_STEPS);
+    struct store_budget none = {0};
+    struct store_wait w = {0};
+    struct cache_entry *e = NULL;
+    enum store_answer a = store_get(p, key, wall_ms, &none, &w, NULL, &e);
+    CHECK_MSG(a != STORE_WAIT, "nothing is waited for without a budget");
+    return a == STORE_HIT ? e : NULL;
 }
 
 void reply_cache_count_not_stored(const char *reason)

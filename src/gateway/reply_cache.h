@@ -7,24 +7,27 @@
 #ifndef ROLTER_GATEWAY_REPLY_CACHE_H
 #define ROLTER_GATEWAY_REPLY_CACHE_H
 
+#include "cache/explain.h"
 #include "cache/flight.h"
-#include "cache/memory.h"
+#include "cache/store.h"
 #include "gateway/settings.h"
 
 enum cache_kind { CACHE_NO_KIND, CACHE_EXACT, CACHE_SEMANTIC, CACHE_COALESCED };
 enum cache_result { CACHE_MISS, CACHE_HIT, CACHE_BYPASS };
 
 struct reply_cache {
-    struct cache_purge *purge;
-    struct cache_memory *memory;
+    struct cache_store *store; /* each worker has a port of its own */
+    struct cache_purge *purge; /* the store's */
     struct flight_table *flights;
+    struct explain *explain;
 };
 
-struct reply_cache *reply_cache_new(const struct cache_settings *s, unsigned n_workers);
-/* NULL is allowed. */
+/* NULL with a text in ret_error (256 bytes): Redis' URL or the namespace cannot be used. */
+struct reply_cache *reply_cache_new(const struct settings *s, unsigned n_workers, char *ret_error);
+/* The ports are closed. NULL is allowed. */
 void reply_cache_free(struct reply_cache *c);
-/* Gives memory of entries that are over back; now and then, from one thread. */
-void reply_cache_sweep(struct reply_cache *c, uint64_t wall_ms);
+/* What memory has under <key>, without waiting for anybody: a reference, or NULL. */
+struct cache_entry *reply_cache_peek(struct store_port *p, const struct cache_digest *key, uint64_t wall_ms);
 /* A reply that was not stored; <reason> is a word of this program. */
 void reply_cache_count_not_stored(const char *reason);
 

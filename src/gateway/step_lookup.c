@@ -10,7 +10,7 @@
 /* Whether a response cache has to do with this request at all (C1, R55). */
 static bool is_cached(const struct request *r)
 {
-    if (LIKELY(!r->plan->settings->cache.enabled))
+    if (LIKELY(!r->plan->settings->cache.enabled) || !r->worker->store)
         return false;
     enum tristate forced = r->key ? r->key->cache : TRI_UNSET;
     return forced == TRI_TRUE || r->route->cache.opted;
@@ -160,6 +160,12 @@ static enum step bypass(struct request *r, const char *reason)
     return STEP_context;
 }
 
+static void on_store(struct store_wait *w, struct cache_entry *e)
+{
+    struct request *r = CONTAINER_OF(w, struct cached, wait)->request;
+    request_resume(r, found(r, e));
+}
+
 enum step step_lookup(struct request *r)
 {
     if (LIKELY(!is_cached(r)))
@@ -179,5 +185,15 @@ enum step step_lookup(struct request *r)
     c->asked = complete_asked(r->dialect_id, &r->doc);
     if (c->control.no_cache)
         return miss(r, "no_cache");
-    return found(r, memory_get(r->worker->cache->memory, &c->key, clock_wall_ms()));
+    store_budget_begin(r->worker->cache->store, &c->budget);
+    struct cache_entry *e = NULL;
+    switch (store_get(r->worker->store, &c->key, clock_wall_ms(), &c->budget, &c->wait, on_store, &e)) {
+    case STORE_HIT:
+        return found(r, e);
+    case STORE_MISS:
+        return found(r, NULL);
+    case STORE_WAIT:
+        return STEP_PARKED;
+    }
+    UNREACHABLE();
 }
