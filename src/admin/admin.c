@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "admin/cache_pages.h"
 #include "admin/status.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -84,41 +85,62 @@ static bool may(struct admin *a, struct conn *c)
     return span_eq_const_time(span_trim(span_of(given.p + 7, given.n - 7)), span_str(a->token));
 }
 
-static void answer(struct admin *a, struct conn *c, void (*write)(struct admin *a, struct buf *b),
-                   const char *type)
+static void answer(struct admin *a, struct conn *c,
+                   int (*write)(struct admin *a, struct conn *c, struct buf *b), const char *type)
 {
     struct buf body;
     buf_init(&body, ANSWER_MAX);
-    write(a, &body);
-    reply(a, c, 200, type, &body, false);
+    int status = write(a, c, &body);
+    reply(a, c, status, type, &body, false);
     buf_fini(&body);
     conn_finish(c, !conn_will_close(c));
 }
 
-static void write_status(struct admin *a, struct buf *b)
+static int write_status(struct admin *a, struct conn *c, struct buf *b)
 {
     status_write(a->gateway, net_now_ms(a->loop), b);
+    return 200;
 }
 
-static void write_metrics(struct admin *a, struct buf *b)
+static int write_metrics(struct admin *a, struct conn *c, struct buf *b)
 {
     gateway_refresh_gauges(a->gateway, gateway_plan(a->gateway));
     metrics_render(b);
+    return 200;
 }
 
-static void write_drain(struct admin *a, struct buf *b)
+static int write_drain(struct admin *a, struct conn *c, struct buf *b)
 {
     a->on_drain(a->arg);
     buf_add_str(b, "{\"draining\":true}\n");
+    return 200;
+}
+
+static int write_purge(struct admin *a, struct conn *c, struct buf *b)
+{
+    return cache_page_purge(a->gateway, conn_body(c), b);
+}
+
+static int write_cache_stats(struct admin *a, struct conn *c, struct buf *b)
+{
+    return cache_page_stats(a->gateway, b);
+}
+
+static int write_explain(struct admin *a, struct conn *c, struct buf *b)
+{
+    return cache_page_explain(a->gateway, conn_head(c)->query, b);
 }
 
 static const struct {
     const char *method, *path, *type;
-    void (*write)(struct admin *a, struct buf *b);
+    int (*write)(struct admin *a, struct conn *c, struct buf *b);
 } pages[] = {
     {"GET", "/status", "application/json", write_status},
     {"GET", "/metrics", "text/plain; version=0.0.4; charset=utf-8", write_metrics},
     {"POST", "/drain", "application/json", write_drain},
+    {"POST", "/cache/purge", "application/json", write_purge},
+    {"GET", "/cache/stats", "application/json", write_cache_stats},
+    {"GET", "/cache/explain", "application/json", write_explain},
 };
 
 static void on_head(struct conn *c, void *arg)

@@ -62,6 +62,12 @@ enum step cached_serve_stale(struct request *r);
 /* Serves <e> (takes the reference over). */
 enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind kind, const char *reason);
 
+/* The last check before a replay (C7): streams and whole replies never serve each other. */
+bool cached_fits(const struct request *r, const struct cache_entry *e);
+/* What the request's keys are made of. <headers> is what *ret points to. */
+void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
+                      struct key_input *ret);
+
 /* --- cache_fields.c --- */
 void cached_read_control(const struct http_head *h, struct cache_control *ret);
 /* x-rolter-cache, its kind, Cache-Status, Age. */

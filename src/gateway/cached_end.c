@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/fmt.h"
 #include "base/mem.h"
 #include "gateway/cached.h"
 
@@ -46,6 +47,11 @@ void cached_row(const struct request *r, struct row *row)
 {
     const struct cached *c = r->cached;
     row->cache_hit = c->result == CACHE_HIT;
+    if (c->scope) {
+        char *hex = arena_alloc(r->arena, 16);
+        fmt_hex_bytes(hex, c->scope->digest.b, 8);
+        row->cache_scope = span_of(hex, 16);
+    }
     row->cache_reason = span_str(c->is_background ? "revalidate" : c->reason);
     if (c->result != CACHE_HIT || !c->entry)
         return;

@@ -312,6 +312,11 @@ struct plan *gateway_plan(struct gateway *g)
     return g->plan;
 }
 
+struct reply_cache *gateway_cache(const struct gateway *g)
+{
+    return g->cache;
+}
+
 struct fleet *gateway_fleet(struct gateway *g)
 {
     return g->fleet;

@@ -11,6 +11,7 @@
 
 struct gateway;
 struct worker;
+struct reply_cache;
 
 /* Takes <settings> over. Opens the listeners and starts the threads. NULL with a text in ret_error (256
  * bytes). */
@@ -21,6 +22,8 @@ const char *gateway_url(const struct gateway *g);
 void gateway_reload(struct gateway *g, struct settings *settings);
 /* The running plan; valid until the next reload, on the signals thread only. */
 struct plan *gateway_plan(struct gateway *g);
+/* The response cache; NULL while no configuration has asked for one. On the signals thread. */
+struct reply_cache *gateway_cache(const struct gateway *g);
 struct fleet *gateway_fleet(struct gateway *g);
 /* Starts draining (G12, R38). <done> is called on the signals thread when no request is left or <limit_ms>
  * passed. */

@@ -28,6 +28,25 @@ static unsigned key_headers(const struct request *r, struct key_header *out)
     return n;
 }
 
+void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
+                      struct key_input *ret)
+{
+    const struct cached *c = r->cached;
+    *ret = (struct key_input){
+        .dialect = r->dialect_id,
+        .path = r->head->path,
+        .query = r->head->query,
+        .route = span_str(r->route->model),
+        .scope = c->scope,
+        .targets = &c->plan->targets,
+        .headers = headers,
+        .n_headers = key_headers(r, headers),
+        .doc = &r->doc,
+        .overridden = c->plan->overridden,
+        .n_overridden = c->plan->n_overridden,
+    };
+}
+
 static void make_key(struct request *r)
 {
     struct cached *c = r->cached;
@@ -43,24 +62,12 @@ static void make_key(struct request *r)
     };
     c->stamp = purge_stamp(r->worker->cache->purge, &c->owner);
     struct key_header headers[KEY_HEADERS_MAX];
-    struct key_input in = {
-        .dialect = r->dialect_id,
-        .path = r->head->path,
-        .query = r->head->query,
-        .route = span_str(r->route->model),
-        .scope = c->scope,
-        .targets = &c->plan->targets,
-        .headers = headers,
-        .n_headers = key_headers(r, headers),
-        .doc = &r->doc,
-        .overridden = c->plan->overridden,
-        .n_overridden = c->plan->n_overridden,
-    };
+    struct key_input in;
+    cached_key_input(r, headers, &in);
     key_exact(&in, r->body_arena, &c->key);
 }
 
-/* The last check before a replay (C7): streams and whole replies never serve each other. */
-static bool fits(const struct request *r, const struct cache_entry *e)
+bool cached_fits(const struct request *r, const struct cache_entry *e)
 {
     struct span rest = e->facts.content_type, type;
     span_split(&rest, ';', &type);
@@ -112,6 +119,12 @@ static enum step miss(struct request *r, const char *reason)
     struct cached *c = r->cached;
     c->result = CACHE_MISS;
     c->reason = reason;
+    struct key_header headers[KEY_HEADERS_MAX];
+    struct key_input in;
+    cached_key_input(r, headers, &in);
+    const char *told = strcmp(reason, "not_found") == 0 ? NULL : reason; /* it may find a better one */
+    explain_note(r->worker->cache->explain, r->id, "miss", told, &in, &c->key, r->body_arena,
+                 clock_wall_ms());
     return STEP_fill;
 }
 
@@ -123,7 +136,7 @@ static enum step found(struct request *r, struct cache_entry *e)
     const char *why_not = NULL;
     if (!e)
         why_not = "not_found";
-    else if (!fits(r, e))
+    else if (!cached_fits(r, e))
         why_not = "content_type";
     else if (c->control.has_max_age && entry_age_secs(e, now) > c->control.max_age_secs)
         why_not = "max_age";
@@ -155,6 +168,8 @@ static enum step bypass(struct request *r, const char *reason)
     struct cached *c = r->cached;
     c->result = CACHE_BYPASS;
     c->reason = reason;
+    explain_note(r->worker->cache->explain, r->id, "bypass", reason, NULL, NULL, r->body_arena,
+                 clock_wall_ms());
     if (c->control.only_if_cached)
         return request_refuse(r, 504, "not_cached", NULL, "This request bypasses the cache (%s).", reason);
     return STEP_context;

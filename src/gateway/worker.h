@@ -34,7 +34,7 @@ struct worker {
     struct token_cache *token_cache; /* the gateway's */
     struct tokenizer *tokenizer;
     struct reply_cache *cache; /* the gateway's; NULL while nothing caches */
-    struct store_port *store;        /* this loop's way to its store */
+    struct store_port *store;  /* this loop's way to its store */
     struct row_ring *rows;
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */

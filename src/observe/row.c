@@ -157,7 +157,8 @@ static bool reserve(struct buf *b, const struct row *r)
     const struct span strings[] = {
         r->request_id,  r->trace_id,    r->virtual_key,  r->virtual_key_id, r->path,
         r->model,       r->provider,    r->target,       r->variant,        r->upstream_request_id,
-        r->pick_reason, r->pick_detail, r->cache_reason, r->error,          r->annotations,
+        r->pick_reason, r->pick_detail, r->cache_reason, r->cache_scope,    r->error,
+        r->annotations,
     };
     size_t n = FIXED_MAX;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++)
@@ -215,6 +216,7 @@ void row_format(struct buf *b, const struct row *r)
     STRING(pick_reason);
     STRING(pick_detail);
     STRING(cache_reason);
+    STRING(cache_scope);
     STRING(error);
     STRING(annotations);
     NAME("}\n");

@@ -26,7 +26,7 @@ struct row {
     double saved_cost_usd;
     uint64_t latency_ms, ttft_ms, queue_ms;
     unsigned attempts;
-    struct span pick_reason, pick_detail, cache_reason, error;
+    struct span pick_reason, pick_detail, cache_reason, cache_scope, error;
     struct span annotations; /* of guardrails, webhook, plugins: a JSON array as text */
 };
 

@@ -21,7 +21,7 @@ FIELDS = ["ts", "request_id", "trace_id", "virtual_key", "virtual_key_id", "path
           "variant", "upstream_request_id", "status", "stream", "cache_hit", "withheld", "usage_unknown",
           "prompt_tokens", "completion_tokens", "total_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd",
           "saved_tokens", "saved_cost_usd", "latency_ms", "ttft_ms", "queue_ms", "attempts", "pick_reason", "pick_detail",
-          "cache_reason", "error", "annotations"]
+          "cache_reason", "cache_scope", "error", "annotations"]
 PRICES = ('[[model_prices]]\nmodel = "up"\ninput_per_mtok = 2.0\noutput_per_mtok = 10.0\n'
           'cached_input_per_mtok = 0.5\n')
 
@@ -61,7 +61,7 @@ def test_all_fields(new_upstream, new_gateway):
         "usage_unknown": 0, "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100,
         "cache_read_tokens": 400, "cache_write_tokens": 0,
         "cost_usd": pytest.approx(600 * 2e-6 + 400 * 0.5e-6 + 100 * 10e-6), "saved_tokens": 0, "saved_cost_usd": 0,
-        "attempts": 1, "pick_reason": "only", "pick_detail": "", "cache_reason": "", "error": "", "annotations": ""}
+        "attempts": 1, "pick_reason": "only", "pick_detail": "", "cache_reason": "", "cache_scope": "", "error": "", "annotations": ""}
 
 
 @pytest.mark.parametrize("pieces", ["one", "bytes"])

@@ -53,7 +53,7 @@ static void exact_line(void **state)
         "\"total_tokens\":18446744073709551615,\"cache_read_tokens\":0,\"cache_write_tokens\":0,"
         "\"cost_usd\":0.000012345,\"saved_tokens\":0,\"saved_cost_usd\":12,\"latency_ms\":77,\"ttft_ms\":0,"
         "\"queue_ms\":0,\"attempts\":2,\"pick_reason\":\"affinity\",\"pick_detail\":\"share=0.83\",\"cache_"
-        "reason\":\"\",\"error\":\"\",\"annotations\":\"\"}\n";
+        "reason\":\"\",\"cache_scope\":\"\",\"error\":\"\",\"annotations\":\"\"}\n";
     buf_add_char(&b, 0);
     assert_string_equal(b.p, want);
     buf_fini(&b);
@@ -105,7 +105,7 @@ static void random_bytes_stay_json(void **state)
         row_format(
             &b, &(struct row){.path = span_of(raw, rng_below(&rng, sizeof raw)), .error = span_of(raw, 9)});
         json_t *j = parse_line(&b);
-        assert_int_equal(json_object_size(j), 33);
+        assert_int_equal(json_object_size(j), 34);
         json_decref(j);
         buf_fini(&b);
     }

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/cache_pages.h"
+
+#include "gateway/reply_cache.h"
+#include "json/json.h"
+#include "json/write.h"
+
+enum { SCOPE_DIGITS = 16, REQUEST_ID_MAX = 128 };
+
+static int fault(struct buf *out, int status, const char *text)
+{
+    buf_printf(out, "{\"error\":\"%s\"}\n", text);
+    return status;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The digest that rows show, as the number that entries carry. */
+static bool read_scope(struct span s, uint64_t *ret)
+{
+    uint8_t bytes[SCOPE_DIGITS / 2];
+    if (s.n != SCOPE_DIGITS)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        int hi = hex_digit(s.p[2 * i]), lo = hex_digit(s.p[2 * i + 1]);
+        if (hi < 0 || lo < 0)
+            return false;
+        bytes[i] = (uint8_t)(hi << 4 | lo);
+    }
+    memcpy(ret, bytes, sizeof bytes);
+    return true;
+}
+
+struct purge {
+    enum purge_kind kind;
+    uint64_t id;
+    const char *what;
+};
+
+/* NULL when <d> asks for one purge in a way that is understood. */
+static const char *read_purge(const struct json_doc *d, struct arena *a, struct purge *ret)
+{
+    static const char usage[] = "send one of {\\\"key\\\": NAME}, {\\\"route\\\": MODEL}, {\\\"scope\\\": "
+                                "DIGEST}, {\\\"all\\\": true}";
+    static const struct {
+        const char *name;
+        enum purge_kind kind;
+    } kinds[] = {{"key", PURGE_KEY}, {"route", PURGE_ROUTE}, {"scope", PURGE_SCOPE}, {"all", PURGE_ALL}};
+    uint32_t name = json_is(d, 0, JSON_OBJECT) ? json_first(d, 0) : JSON_NODE_NONE;
+    if (name == JSON_NODE_NONE || json_next(d, 0, name) != JSON_NODE_NONE)
+        return usage;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (!json_string_eq(d, name, span_str(kinds[i].name)))
+            continue;
+        uint32_t value = json_get(d, 0, kinds[i].name);
+        *ret = (struct purge){.kind = kinds[i].kind, .what = kinds[i].name};
+        if (ret->kind == PURGE_ALL)
+            return json_is(d, value, JSON_TRUE) ? NULL : usage;
+        if (!json_is(d, value, JSON_STRING))
+            return usage;
+        struct span text = json_string(d, value, a);
+        if (ret->kind != PURGE_SCOPE)
+            ret->id = purge_name(text);
+        else if (!read_scope(text, &ret->id))
+            return "scope: 16 hexadecimal digits, as rows show them in cache_scope";
+        return NULL;
+    }
+    return usage;
+}
+
+int cache_page_purge(struct gateway *g, struct span body, struct buf *out)
+{
+    struct reply_cache *c = gateway_cache(g);
+    if (!c)
+        return fault(out, 409, "there is no response cache");
+    struct arena a;
+    arena_init(&a, NULL);
+    struct json_doc d;
+    struct json_fault f;
+    struct purge p;
+    const char *why = "the body is not JSON";
+    if (json_parse(&a, body, NULL, &d, &f))
+        why = read_purge(&d, &a, &p);
+    arena_reset(&a);
+    if (why)
+        return fault(out, 400, why);
+    store_purge(c->store, p.kind, p.id);
+    buf_printf(out, "{\"purged\":\"%s\"}\n", p.what);
+    return 200;
+}
+
+int cache_page_stats(struct gateway *g, struct buf *out)
+{
+    struct reply_cache *c = gateway_cache(g);
+    if (!c)
+        return fault(out, 409, "there is no response cache");
+    struct store_stats s;
+    store_stats(c->store, &s);
+    struct json_out o;
+    json_out_init(&o, out);
+    json_out_object(&o);
+    json_out_name(&o, "memory");
+    json_out_object(&o);
+    json_out_member_u64(&o, "bytes", s.memory.bytes);
+    json_out_member_u64(&o, "entries", s.memory.entries);
+    json_out_member_u64(&o, "scopes", s.memory.scopes);
+    json_out_member_u64(&o, "hits", s.memory.hits);
+    json_out_member_u64(&o, "misses", s.memory.misses);
+    json_out_member_u64(&o, "stale_hits", s.memory.stale_hits);
+    json_out_member_u64(&o, "stored", s.memory.stored);
+    json_out_member_u64(&o, "evicted", s.memory.evicted);
+    json_out_member_u64(&o, "expired", s.memory.expired);
+    json_out_member_u64(&o, "purged", s.memory.purged);
+    json_out_object_end(&o);
+    if (s.has_redis) {
+        json_out_name(&o, "redis");
+        json_out_object(&o);
+        json_out_member_bool(&o, "up", s.redis_up);
+        json_out_member_u64(&o, "hits", s.redis_hits);
+        json_out_member_u64(&o, "misses", s.redis_misses);
+        json_out_member_u64(&o, "broken", s.redis_broken);
+        json_out_member_u64(&o, "outdated", s.redis_outdated);
+        json_out_member_u64(&o, "skipped", s.redis_skipped);
+        json_out_member_u64(&o, "failed", s.redis_failed);
+        json_out_member_u64(&o, "stored", s.redis_stored);
+        json_out_member_u64(&o, "not_stored", s.redis_not_stored);
+        json_out_object_end(&o);
+    }
+    json_out_member_u64(&o, "purges", s.purges);
+    json_out_member_u64(&o, "flights", flight_table_count(c->flights));
+    json_out_object_end(&o);
+    buf_add_char(out, '\n');
+    return 200;
+}
+
+/* The value of <name> in a query string, %XX decoded; empty when it is not there or too long. */
+static struct span query_value(struct span query, struct span name, char ret[REQUEST_ID_MAX])
+{
+    struct span part, key;
+    while (span_split(&query, '&', &part)) {
+        if (!span_split(&part, '=', &key) || !span_eq(key, name))
+            continue;
+        size_t n = 0;
+        for (size_t i = 0; i < part.n && n < REQUEST_ID_MAX; i++) {
+            int hi = part.p[i] == '%' && i + 2 < part.n ? hex_digit(part.p[i + 1]) : -1;
+            int lo = hi >= 0 ? hex_digit(part.p[i + 2]) : -1;
+            ret[n++] = lo >= 0 ? (char)(hi << 4 | lo) : part.p[i];
+            i += lo >= 0 ? 2 : 0;
+        }
+        return span_of(ret, n);
+    }
+    return SPAN_NONE;
+}
+
+int cache_page_explain(struct gateway *g, struct span query, struct buf *out)
+{
+    struct reply_cache *c = gateway_cache(g);
+    if (!c)
+        return fault(out, 409, "there is no response cache");
+    char id[REQUEST_ID_MAX];
+    struct span wanted = query_value(query, SPAN("request_id"), id);
+    if (wanted.n == 0)
+        return fault(out, 400, "name a request: /cache/explain?request_id=ID");
+    if (!explain_write(c->explain, wanted, c->purge, out))
+        return fault(out, 404, "no such request among the last ones that were not answered from the cache");
+    buf_add_char(out, '\n');
+    return 200;
+}
