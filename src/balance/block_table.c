@@ -6,19 +6,53 @@
  */
 #include "balance/block_table.h"
 
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static bool try_lock(struct block_bucket *b)
+{
+    return atomic_exchange_explicit(&b->is_locked, 1, memory_order_acquire) == 0;
+}
+
+/* Whoever holds it may have been put off the CPU. */
+static void lock(struct block_bucket *b)
+{
+    enum { SPINS = 100 };
+    for (unsigned n = 1; !try_lock(b); n++)
+        if (n % SPINS == 0)
+            sched_yield();
+}
+
+static void unlock(struct block_bucket *b)
+{
+    atomic_store_explicit(&b->is_locked, 0, memory_order_release);
+}
+
 void block_table_init(struct block_table *t, uint64_t blocks)
 {
-    uint64_t homes = blocks * 5 / 24 + 8; /* 0.8 of six places are used: 4.8 a bucket */
+    uint64_t homes = blocks * 25 / 108 + 8; /* 0.72 of six places are used: 4.32 a bucket */
     CHECK_MSG(homes < (uint64_t)1 << 28, "a table of too many blocks");
     t->n = (uint32_t)homes;
     t->memory_bytes = (homes + 1) * BUCKET_BYTES;
     t->memory = mem_zalloc(t->memory_bytes); /* pages that are not used yet cost nothing */
     uintptr_t at = ((uintptr_t)t->memory + BUCKET_BYTES - 1) & ~(uintptr_t)(BUCKET_BYTES - 1);
+    uintptr_t huge = (at + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    /* Every look is at another page. A wish: nothing is lost when it is not fulfilled. */
+    if (t->memory_bytes >= 2 * HUGE_PAGE)
+        madvise((void *)huge, (t->memory_bytes - (huge - (uintptr_t)t->memory)) & ~(size_t)(HUGE_PAGE - 1),
+                MADV_HUGEPAGE);
     t->buckets = (struct block_bucket *)at;
+}
+
+/* Under the lock of the block's home, as all changes of a block. */
+static void set_holders(struct block_bucket *b, unsigned place, uint64_t holders)
+{
+    atomic_store_explicit(&b->holders[place], holders, memory_order_release);
 }
 
 static bool claim(struct block_bucket *b, uint64_t key, uint64_t holder, uint32_t parent, unsigned *ret_place)
@@ -41,7 +75,7 @@ static uint32_t claim_elsewhere(struct block_table *t, struct block_bucket *h, u
     for (uint16_t d = 1; d <= BLOCK_REACH; d++) {
         uint32_t at = block_bucket_at(t, key, d);
         struct block_bucket *b = &t->buckets[at];
-        if (b == h || !prefix_lock_try(&b->lock))
+        if (b == h || !try_lock(b))
             continue;
         /* Before the block can be seen there, finders look so far. */
         uint16_t reach = atomic_load_explicit(&h->reach, memory_order_relaxed);
@@ -49,7 +83,7 @@ static uint32_t claim_elsewhere(struct block_table *t, struct block_bucket *h, u
             atomic_store_explicit(&h->reach, d, memory_order_release);
         unsigned place;
         bool done = claim(b, key, holder, parent, &place);
-        prefix_lock_release(&b->lock);
+        unlock(b);
         if (!done)
             continue;
         uint16_t strays = atomic_load_explicit(&h->strays, memory_order_relaxed);
@@ -65,15 +99,19 @@ uint32_t block_table_add(struct block_table *t, uint64_t key, uint64_t holder, u
     struct block_bucket *h = &t->buckets[home];
     uint64_t holders;
     unsigned place;
-    prefix_lock_acquire(&h->lock);
+    lock(h);
     uint32_t slot = block_table_find(t, key, &holders);
-    if (slot != BLOCK_NONE)
-        atomic_fetch_or_explicit(&t->buckets[slot >> 3].holders[slot & 7], holder, memory_order_release);
-    else if (claim(h, key, holder, parent, &place))
+    if (slot != BLOCK_NONE) {
+        if (block_table_parent(t, slot) != parent || (holders & holder))
+            slot = BLOCK_NONE;
+        else
+            set_holders(&t->buckets[slot >> 3], slot & 7, holders | holder);
+    } else if (claim(h, key, holder, parent, &place)) {
         slot = block_slot(home, place);
-    else
+    } else {
         slot = claim_elsewhere(t, h, key, holder, parent);
-    prefix_lock_release(&h->lock);
+    }
+    unlock(h);
     return slot;
 }
 
@@ -82,9 +120,10 @@ void block_table_drop(struct block_table *t, uint32_t slot, uint64_t holder)
     struct block_bucket *at = &t->buckets[slot >> 3];
     unsigned place = slot & 7;
     struct block_bucket *h = &t->buckets[block_bucket_at(t, block_table_key(t, slot), 0)];
-    prefix_lock_acquire(&h->lock);
-    uint64_t before = atomic_fetch_and_explicit(&at->holders[place], ~holder, memory_order_release);
+    lock(h);
+    uint64_t before = atomic_load_explicit(&at->holders[place], memory_order_relaxed);
     CHECK(before & holder);
+    set_holders(at, place, before & ~holder);
     if (before == holder) {
         atomic_store_explicit(&at->key[place], 0, memory_order_release);
         if (at != h) {
@@ -94,5 +133,5 @@ void block_table_drop(struct block_table *t, uint32_t slot, uint64_t holder)
                 atomic_store_explicit(&h->reach, 0, memory_order_release);
         }
     }
-    prefix_lock_release(&h->lock);
+    unlock(h);
 }

@@ -2,16 +2,18 @@
  *
  * Where the prompt is read soonest (A20). For each candidate, in tokens:
  *
- *     what waits there + miss_weight * what of this prompt is not cached there
+ *     what waits there + miss_weight * what of this prompt is not cached there + what it puts out there
  *
  * divided by the rate at which that replica reads. The second term weighs more than the waiting it causes,
- * since reading a prompt where it was not cached also puts out what was, and others will miss that. There is
- * no threshold and no guard: a cache that is worth more than the wait for it wins, and only then.
+ * since a prompt that is read in a second place takes room in both. The third is the second as far as the
+ * cache has no room left: so a pool that is not busy uses all of its caches. There is no threshold and no
+ * guard: a cache that is worth more than the wait for it wins, and only then.
  *
  * Equal costs, always: fewest prompts recorded for the size of the cache (R1), then by turns.
  */
 #include <stdlib.h>
 
+#include "balance/affinity.h"
 #include "balance/block_chain.h"
 #include "balance/prefill_memory.h"
 #include "base/hash.h"
@@ -166,6 +168,19 @@ static double held(uint32_t depth)
     return (double)depth * BLOCK_BYTES;
 }
 
+/* A common beginning, a role word or a greeting, must not draw cold prompts together (A11). */
+static double worth(const struct pick_context *c, uint32_t depth)
+{
+    double has = held(depth);
+    return has < AFFINITY_SHARE_MIN * (double)c->blocks.bytes ? 0 : has;
+}
+
+/* Bytes that the replica can take without putting others out. */
+static double room_of(const struct state *s, unsigned i)
+{
+    return s->lane[i] == MIRROR_NO_LANE ? 0 : held(mirror_room(s->memory->mirror, s->lane[i]));
+}
+
 /* Prompts for the size of the cache: a small one is full sooner. */
 static uint64_t warmth_of(const struct mirror *m, uint32_t lane)
 {
@@ -183,12 +198,13 @@ static void weigh(const struct balancer *b, const struct pick_context *c, const 
     CANDIDATES_EACH(i, set)
     {
         const struct provider *p = b->providers[i];
-        double has = held(t->depth[k++]), bonus = b->settings.home_bonus * (double)c->blocks.bytes;
+        double has = worth(c, t->depth[k++]), bonus = b->settings.home_bonus * (double)c->blocks.bytes;
         has = (int)i == owner && bonus > has ? bonus : has;
+        double miss = uncached_tokens(c, has, token_bytes), room = room_of(s, (unsigned)i) / token_bytes;
         struct view *v = &t->view[i];
         v->backlog = provider_prefill_backlog(p, c->now_us);
         v->rate = rate_of(p, mean);
-        v->cost = (v->backlog + b->settings.miss_weight * uncached_tokens(c, has, token_bytes)) / v->rate;
+        v->cost = (v->backlog + b->settings.miss_weight * miss + (miss > room ? miss - room : 0)) / v->rate;
         v->warmth = s->lane[i] == MIRROR_NO_LANE ? target_served(b->targets[i].target)
                                                  : warmth_of(s->memory->mirror, s->lane[i]);
         v->is_barred = provider_is_full(p, c->now_ms) || is_ramping(p, most);

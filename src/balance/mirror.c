@@ -12,6 +12,7 @@
 
 #include "balance/epoch.h"
 #include "balance/mirror_lane.h"
+#include "balance/prefix_lock.h"
 #include "base/mem.h"
 
 enum { GROUPS = MIRROR_LANES_MAX / MIRROR_GROUP_LANES };
@@ -24,10 +25,11 @@ struct store {
 struct lane {
     struct prefix_lock lock;
     uint64_t identity;
-    unsigned refs;         /* under the mirror's lock */
-    uint64_t idle_since;   /* put back at this turn of the mirror's clock */
-    uint32_t serial;       /* under `lock` */
-    _Atomic uint32_t size; /* blocks that it may hold */
+    unsigned refs;          /* under the mirror's lock */
+    uint64_t idle_since;    /* put back at this turn of the mirror's clock */
+    uint32_t serial;        /* under `lock` */
+    _Atomic uint32_t size;  /* blocks that it may hold */
+    _Atomic uint32_t count; /* that it held after the last recording; a copy for picks */
     _Atomic uint32_t generation;
     _Atomic uint64_t warmth, evictions;
 };
@@ -414,6 +416,7 @@ struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint6
         r.depth = lane_record(&s->books[lane % MIRROR_GROUP_LANES], &s->table, bit_of(lane),
                               atomic_load_explicit(&l->size, memory_order_relaxed), keys, n, l->serial,
                               &r.before, &r.evicted);
+        atomic_store_explicit(&l->count, s->books[lane % MIRROR_GROUP_LANES].count, memory_order_relaxed);
         r.end = r.depth > 0 ? keys[r.depth - 1] : 0;
         atomic_store_explicit(&l->warmth, l->warmth + 1, memory_order_relaxed);
         atomic_store_explicit(&l->evictions, l->evictions + r.evicted, memory_order_relaxed);
@@ -456,6 +459,7 @@ void mirror_reset(struct mirror *m, uint32_t lane)
     uint32_t next = atomic_load_explicit(&l->generation, memory_order_relaxed) + 1;
     atomic_store_explicit(&l->generation, next ? next : 1, memory_order_release);
     atomic_store_explicit(&l->warmth, 0, memory_order_relaxed);
+    atomic_store_explicit(&l->count, 0, memory_order_relaxed);
     prefix_lock_release(&l->lock);
     epoch_leave();
 }
@@ -522,6 +526,13 @@ uint64_t mirror_warmth(const struct mirror *m, uint32_t lane)
 uint32_t mirror_generation(const struct mirror *m, uint32_t lane)
 {
     return atomic_load_explicit(&lane_of(m, lane)->generation, memory_order_acquire);
+}
+
+uint32_t mirror_room(const struct mirror *m, uint32_t lane)
+{
+    uint32_t size = mirror_size(m, lane),
+             count = atomic_load_explicit(&lane_of(m, lane)->count, memory_order_relaxed);
+    return count < size ? size - count : 0;
 }
 
 uint32_t mirror_size(const struct mirror *m, uint32_t lane)

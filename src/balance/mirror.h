@@ -10,7 +10,7 @@
  * A lane keeps order only where prompts end or part; blocks in between follow their child. Recording a known
  * prompt costs the same whatever its length; a new one costs its new blocks and those it puts out.
  *
- * Memory: 26.7 bytes for a block of a lane's room, shared by all lanes that hold it, one more for the lane's
+ * Memory: 29.6 bytes for a block of a lane's room, shared by all lanes that hold it, one more for the lane's
  * index, and 24 for each place where a prompt ends or parts.
  *
  * Threads: any, at any time. Matching takes no lock and never waits. Recording, withdrawing and resetting
@@ -83,6 +83,8 @@ bool mirror_tidy(struct mirror *m, uint32_t blocks);
 /* Recordings not withdrawn since the last reset (R1), and how often it was reset. Lock-free. */
 uint64_t mirror_warmth(const struct mirror *m, uint32_t lane);
 uint32_t mirror_generation(const struct mirror *m, uint32_t lane);
+/* How many more blocks it can hold without putting any out. */
+uint32_t mirror_room(const struct mirror *m, uint32_t lane);
 /* Blocks that it may hold. */
 uint32_t mirror_size(const struct mirror *m, uint32_t lane);
 

@@ -172,6 +172,45 @@ static void test_reset_empties_in_steps(void **state)
     free(k);
 }
 
+/* Keys that collide, by chance or made so: whatever is recorded, the books stay in order. */
+static void test_two_blocks_with_one_key(void **state)
+{
+    enum { LANES = 3, STEPS = 60000 };
+    struct mirror *m = mirror_new();
+    uint64_t who[LANES], k[12];
+    uint32_t size[LANES], lane[LANES];
+    struct rng r;
+    rng_seed(&r, 8);
+    for (unsigned i = 0; i < LANES; i++) {
+        who[i] = i + 1;
+        size[i] = 40;
+    }
+    mirror_lanes_get(m, who, size, LANES, lane);
+    for (unsigned n = 0; n < STEPS; n++) {
+        uint32_t depth[LANES], long_ = 1 + (uint32_t)rng_below(&r, 12);
+        for (unsigned i = 0; i < long_; i++) /* no chain at all: any block behind any other */
+            k[i] = hash_mix(rng_below(&r, 30), 5) | 1;
+        struct mirror_receipt x = mirror_record(m, lane[rng_below(&r, LANES)], k, long_);
+        assert_true(x.depth <= long_ && x.before <= x.depth);
+        if (rng_below(&r, 4) == 0)
+            mirror_withdraw(m, &x);
+        mirror_enter();
+        mirror_match(m, k, long_, lane, LANES, depth);
+        mirror_leave();
+    }
+    for (unsigned i = 0; i < LANES; i++)
+        mirror_reset(m, lane[i]);
+    while (!mirror_tidy(m, 1000))
+        ;
+    for (unsigned i = 0; i < LANES; i++) {
+        struct mirror_stats s;
+        mirror_stats(m, lane[i], &s);
+        assert_int_equal(s.blocks, 0);
+        assert_int_equal(s.ends, 0);
+    }
+    mirror_unref(m);
+}
+
 /* Bytes for each (block, holder) at the full size, prompts of 300 blocks. */
 static void test_memory(void **state)
 {
@@ -302,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_lanes_by_identity),
         cmocka_unit_test(test_more_lanes_than_there_are),
         cmocka_unit_test(test_reset_empties_in_steps),
+        cmocka_unit_test(test_two_blocks_with_one_key),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_threads),
     };
