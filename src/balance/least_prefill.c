@@ -31,17 +31,9 @@ enum { ON_STACK = 512 };
 /* A replica that is new among others has one request and two more for each one that it answered. */
 enum { RAMP_ANSWERS = 8 };
 
-struct state {
-    struct prefill_memory *memory;
-    uint32_t *lane; /* by target */
-    uint64_t *name; /* hash of the provider's name: owners are told apart by it (R14) */
-};
-
 struct view {
     double cost;    /* seconds */
     double backlog; /* tokens */
-    double rate;    /* tokens a second */
-    uint64_t warmth;
     bool is_barred; /* full, or new and busy: only if all are */
 };
 
@@ -73,7 +65,7 @@ static void table_fini(struct table *t, unsigned n)
  * nothing has changed. */
 static void look(const struct balancer *b, uint32_t lane, unsigned i)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     if (lane == MIRROR_NO_LANE)
         return;
     struct prefix_loop *loop = prefill_loop(s->memory, lane);
@@ -92,7 +84,7 @@ static void look(const struct balancer *b, uint32_t lane, unsigned i)
 static void match(const struct balancer *b, const struct pick_context *c, const struct candidates *set,
                   struct table *t)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     unsigned n = 0;
     CANDIDATES_EACH(i, set)
     {
@@ -105,7 +97,7 @@ static void match(const struct balancer *b, const struct pick_context *c, const 
 /* The highest number of all candidates for this home; every gateway finds the same. */
 static int owner_of(const struct balancer *b, const struct pick_context *c, const struct candidates *set)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     int owner = -1;
     uint64_t most = 0;
     if (b->settings.home_bonus <= 0 || c->blocks.home == 0)
@@ -121,34 +113,32 @@ static int owner_of(const struct balancer *b, const struct pick_context *c, cons
     return owner;
 }
 
-static double mean_rate(const struct balancer *b, const struct candidates *set)
+/* What the candidates have in common. */
+struct pool_view {
+    double mean;      /* of the rates that are known, tokens a second */
+    unsigned answers; /* the most */
+};
+
+static struct pool_view look_around(const struct balancer *b, const struct candidates *set)
 {
-    double sum = 0;
-    unsigned n = 0;
+    struct pool_view v = {0};
+    unsigned known = 0;
     CANDIDATES_EACH(i, set)
     {
         double rate = provider_prefill_rate(b->providers[i]);
-        sum += rate;
-        n += rate > 0;
+        unsigned n = provider_prefill_answers(b->providers[i]);
+        v.mean += rate;
+        known += rate > 0;
+        v.answers = n > v.answers ? n : v.answers;
     }
-    return n > 0 ? sum / n : RATE_DEFAULT;
+    v.mean = known > 0 ? v.mean / known : RATE_DEFAULT;
+    return v;
 }
 
 static double rate_of(const struct provider *p, double mean)
 {
     double rate = provider_prefill_rate(p);
     return rate <= 0 || (rate > mean * (1 - RATE_SLACK) && rate < mean * (1 + RATE_SLACK)) ? mean : rate;
-}
-
-static unsigned most_answers(const struct balancer *b, const struct candidates *set)
-{
-    unsigned most = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        unsigned n = provider_prefill_answers(b->providers[i]);
-        most = n > most ? n : most;
-    }
-    return most;
 }
 
 static bool is_ramping(const struct provider *p, unsigned most)
@@ -163,61 +153,79 @@ static double uncached_tokens(const struct pick_context *c, double held_bytes, d
     return bytes > 0 ? bytes / token_bytes : 0;
 }
 
-static double held(uint32_t depth)
-{
-    return (double)depth * BLOCK_BYTES;
-}
-
 /* A common beginning, a role word or a greeting, must not draw cold prompts together (A11). */
 static double worth(const struct pick_context *c, uint32_t depth)
 {
-    double has = held(depth);
+    double has = block_bytes(depth);
     return has < AFFINITY_SHARE_MIN * (double)c->blocks.bytes ? 0 : has;
 }
 
 /* Bytes that the replica can take without putting others out. */
-static double room_of(const struct state *s, unsigned i)
+static double room_of(const struct prefill_state *s, unsigned i)
 {
-    return s->lane[i] == MIRROR_NO_LANE ? 0 : held(mirror_room(s->memory->mirror, s->lane[i]));
-}
-
-/* Prompts for the size of the cache: a small one is full sooner. */
-static uint64_t warmth_of(const struct mirror *m, uint32_t lane)
-{
-    return (mirror_warmth(m, lane) << 24) / mirror_size(m, lane);
+    return s->lane[i] == MIRROR_NO_LANE ? 0 : block_bytes(mirror_room(s->memory->mirror, s->lane[i]));
 }
 
 /* t->depth is packed in the order of the candidates. */
 static void weigh(const struct balancer *b, const struct pick_context *c, const struct candidates *set,
                   struct table *t)
 {
-    const struct state *s = b->state;
-    double token_bytes = prefill_token_bytes(s->memory), mean = mean_rate(b, set);
+    const struct prefill_state *s = b->state;
+    double bytes = (double)c->blocks.bytes, tokens = 1 / prefill_token_bytes(s->memory);
+    struct pool_view pool = look_around(b, set);
     int owner = owner_of(b, c, set);
-    unsigned k = 0, most = most_answers(b, set);
+    unsigned k = 0;
     CANDIDATES_EACH(i, set)
     {
         const struct provider *p = b->providers[i];
-        double has = worth(c, t->depth[k++]), bonus = b->settings.home_bonus * (double)c->blocks.bytes;
+        double has = worth(c, t->depth[k++]), bonus = b->settings.home_bonus * bytes;
         has = (int)i == owner && bonus > has ? bonus : has;
-        double miss = uncached_tokens(c, has, token_bytes), room = room_of(s, (unsigned)i) / token_bytes;
+        double miss = has < bytes ? bytes - has : 0, room = room_of(s, (unsigned)i);
+        double out = miss > room ? miss - room : 0;
         struct view *v = &t->view[i];
         v->backlog = provider_prefill_backlog(p, c->now_us);
-        v->rate = rate_of(p, mean);
-        v->cost = (v->backlog + b->settings.miss_weight * miss + (miss > room ? miss - room : 0)) / v->rate;
-        v->warmth = s->lane[i] == MIRROR_NO_LANE ? target_served(b->targets[i].target)
-                                                 : warmth_of(s->memory->mirror, s->lane[i]);
-        v->is_barred = provider_is_full(p, c->now_ms) || is_ramping(p, most);
+        v->cost = (v->backlog + (b->settings.miss_weight * miss + out) * tokens) / rate_of(p, pool.mean);
+        v->is_barred = provider_is_full(p, c->now_ms) || is_ramping(p, pool.answers);
     }
+}
+
+/* Prompts for the size of the cache: a small one is full sooner. */
+static uint64_t warmth_of(const struct balancer *b, unsigned i)
+{
+    const struct prefill_state *s = b->state;
+    if (s->lane[i] == MIRROR_NO_LANE)
+        return target_served(b->targets[i].target);
+    return (mirror_warmth(s->memory->mirror, s->lane[i]) << 24) / mirror_size(s->memory->mirror, s->lane[i]);
 }
 
 static int order(const struct view *x, const struct view *y)
 {
     if (x->is_barred != y->is_barred)
         return x->is_barred ? 1 : -1;
-    if (x->cost != y->cost)
-        return x->cost < y->cost ? -1 : 1;
-    return (x->warmth > y->warmth) - (x->warmth < y->warmth);
+    return (x->cost > y->cost) - (x->cost < y->cost);
+}
+
+/* Of those that cost the same as <best>: the least warm, then by turns. */
+static unsigned least_warm(struct balancer *b, const struct candidates *set, const struct view *view,
+                           unsigned best)
+{
+    uint64_t least = UINT64_MAX;
+    unsigned equal = 0;
+    CANDIDATES_EACH(i, set)
+    {
+        if (order(&view[i], &view[best]) != 0)
+            continue;
+        uint64_t warmth = warmth_of(b, (unsigned)i);
+        equal = warmth < least ? 1 : equal + (warmth == least);
+        least = warmth < least ? warmth : least;
+    }
+    uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
+    CANDIDATES_EACH(k, set)
+    {
+        if (order(&view[k], &view[best]) == 0 && warmth_of(b, (unsigned)k) <= least && turn-- == 0)
+            return (unsigned)k;
+    }
+    return best; /* another thread has recorded for it meanwhile */
 }
 
 static unsigned cheapest(struct balancer *b, const struct candidates *set, const struct view *view)
@@ -229,15 +237,7 @@ static unsigned cheapest(struct balancer *b, const struct candidates *set, const
         equal = d < 0 ? 1 : equal + (d == 0);
         best = d < 0 ? (unsigned)i : best;
     }
-    if (equal == 1)
-        return best;
-    uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
-    CANDIDATES_EACH(i, set)
-    {
-        if (order(&view[i], &view[best]) == 0 && turn-- == 0)
-            return (unsigned)i;
-    }
-    UNREACHABLE();
+    return equal == 1 ? best : least_warm(b, set, view, best);
 }
 
 static int next_best(const struct candidates *set, const struct view *view, unsigned chosen)
@@ -255,10 +255,10 @@ static int next_best(const struct candidates *set, const struct view *view, unsi
 static void settle(struct balancer *b, const struct pick_context *c, unsigned index, uint32_t depth,
                    struct pick *p)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     uint32_t lane = s->lane[index];
     struct prefill_receipt *r = &p->receipt.prefill;
-    double uncached = uncached_tokens(c, held(depth), prefill_token_bytes(s->memory));
+    double uncached = uncached_tokens(c, block_bytes(depth), prefill_token_bytes(s->memory));
     *r = (struct prefill_receipt){.picked_us = c->now_us,
                                   .bytes = c->blocks.bytes,
                                   .target = index,
@@ -271,7 +271,7 @@ static void settle(struct balancer *b, const struct pick_context *c, unsigned in
     p->why.has_cost = true;
     p->why.uncached = r->charge;
     p->why.has_share = c->blocks.bytes > 0;
-    p->why.share = c->blocks.bytes > 0 ? (float)(held(depth) / (double)c->blocks.bytes) : 0;
+    p->why.share = c->blocks.bytes > 0 ? (float)(block_bytes(depth) / (double)c->blocks.bytes) : 0;
     if (lane == MIRROR_NO_LANE)
         return;
     struct prefix_loop *loop = prefill_loop(s->memory, lane);
@@ -316,7 +316,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
 /* One candidate only: it gets the prompt and its charge all the same. */
 static void only(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     uint32_t depth;
     mirror_enter();
     look(b, s->lane[index], index);
@@ -328,101 +328,21 @@ static void only(struct balancer *b, const struct pick_context *c, unsigned inde
     mirror_leave();
 }
 
-static struct prefix_loop *loop_of(const struct balancer *b, uint32_t target)
-{
-    const struct state *s = b->state;
-    return s->lane[target] == MIRROR_NO_LANE ? NULL : prefill_loop(s->memory, s->lane[target]);
-}
-
 static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     mirror_withdraw(s->memory->mirror, &receipt->prefill.mirror);
-}
-
-static void first_token(struct balancer *b, struct pick_receipt *receipt, uint64_t now_us, bool is_timed)
-{
-    struct prefill_receipt *r = &receipt->prefill;
-    provider_prefill_end(b->providers[r->target], r->charge, is_timed ? r->picked_us : 0, now_us);
-    struct prefix_loop *loop = loop_of(b, r->target);
-    if (loop && r->open)
-        prefix_loop_close(loop, r->open);
-    r->open = 0;
-}
-
-/* The mirror has to go, or a part of it. */
-static void correct(struct balancer *b, uint32_t lane, enum mirror_reset what, double keep)
-{
-    const struct state *s = b->state;
-    struct prefix_loop *loop = prefill_loop(s->memory, lane);
-    if (what == MIRROR_DROPPED)
-        mirror_reset(s->memory->mirror, lane);
-    else
-        mirror_shrink(s->memory->mirror, lane, keep);
-    atomic_fetch_add_explicit(&loop->resets[what], 1, memory_order_relaxed);
-}
-
-static double learn(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u)
-{
-    const struct state *s = b->state;
-    const struct prefill_receipt *r = &receipt->prefill;
-    struct provider *p = b->providers[r->target];
-    uint32_t lane = s->lane[r->target];
-    struct mirror_stats stats;
-    double error = -1, keep = 1;
-    prefill_learn_tokens(s->memory, r->bytes, u->tokens);
-    if (u->cached_known)
-        provider_note_cached(p);
-    if (u->tokens == 0 || r->bytes == 0 || !provider_reports_cached(p) ||
-        mirror_generation(s->memory->mirror, lane) != r->generation)
-        return -1;
-    double reported = (double)(u->cached_known ? u->cached : 0) / (double)u->tokens;
-    struct prefix_loop *loop = prefill_loop(s->memory, lane);
-    mirror_stats(s->memory->mirror, lane, &stats);
-    float scale = loop->scale;
-    double size = prefill_blocks(s->memory, &b->targets[r->target], 1);
-    enum mirror_reset what =
-        prefix_loop_note(loop, held(r->settled) / (double)r->bytes, held(r->depth) / (double)r->bytes,
-                         reported < 1 ? reported : 1, (double)stats.blocks / size, &error, &keep);
-    if (what != MIRROR_KEPT)
-        correct(b, lane, what, keep);
-    if (scale != loop->scale) /* a larger one waits until there is room */
-        mirror_lane_resize(s->memory->mirror, lane,
-                           prefill_blocks(s->memory, &b->targets[r->target], (double)loop->scale));
-    return error;
-}
-
-static void tend(struct balancer *b)
-{
-    const struct state *s = b->state;
-    for (unsigned i = 0; i < b->n; i++) {
-        struct prefix_loop *loop = loop_of(b, i);
-        if (!loop)
-            continue;
-        uint32_t blocks = prefill_blocks(s->memory, &b->targets[i], (double)loop->scale);
-        if (!mirror_lane_resize(s->memory->mirror, s->lane[i], blocks))
-            mirror_lane_grow(s->memory->mirror, s->lane[i], blocks);
-    }
-    mirror_tidy(s->memory->mirror, UINT32_MAX);
-}
-
-static unsigned take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news)
-{
-    struct prefix_loop *loop = loop_of(b, i);
-    unsigned n = loop ? atomic_exchange(&loop->resets[why], 0) : 0;
-    *ret_is_news = n > 0 && (why == MIRROR_RESTARTED || !atomic_exchange(&loop->is_told, true));
-    return n;
 }
 
 static void set_sink(struct balancer *b, const struct placement_sink *sink)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     s->memory->sink = sink ? *sink : (struct placement_sink){0};
 }
 
 static void place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n)
 {
-    const struct state *s = b->state;
+    const struct prefill_state *s = b->state;
     int i = balancer_find(b, target_identity);
     if (i >= 0)
         mirror_record(s->memory->mirror, s->lane[i], keys, n);
@@ -430,8 +350,8 @@ static void place(struct balancer *b, uint64_t target_identity, const uint64_t *
 
 static void start(struct balancer *b, struct balancer *previous)
 {
-    struct state *s = MEM_NEW(struct state);
-    const struct state *before = previous ? previous->state : NULL;
+    struct prefill_state *s = MEM_NEW(struct prefill_state);
+    const struct prefill_state *before = previous ? previous->state : NULL;
     s->memory = before ? prefill_memory_ref(before->memory) : prefill_memory_new();
     s->lane = mem_array(b->n, sizeof *s->lane);
     s->name = mem_array(b->n, sizeof *s->name);
@@ -462,7 +382,7 @@ static void start(struct balancer *b, struct balancer *previous)
 
 static void stop(struct balancer *b)
 {
-    struct state *s = b->state;
+    struct prefill_state *s = b->state;
     if (!s)
         return;
     for (unsigned i = 0; i < b->n; i++)
@@ -481,10 +401,10 @@ const struct strategy strategy_least_prefill = {
     .choose = choose,
     .only = only,
     .withdraw = withdraw,
-    .first_token = first_token,
-    .learn = learn,
-    .tend = tend,
-    .take_resets = take_resets,
+    .first_token = prefill_first_token,
+    .learn = prefill_learn,
+    .tend = prefill_tend,
+    .take_resets = prefill_take_resets,
     .set_sink = set_sink,
     .place = place,
 };

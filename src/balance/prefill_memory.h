@@ -7,6 +7,7 @@
 #ifndef ROLTER_BALANCE_PREFILL_MEMORY_H
 #define ROLTER_BALANCE_PREFILL_MEMORY_H
 
+#include "balance/block_chain.h"
 #include "balance/mirror.h"
 #include "balance/prefix_loop.h"
 #include "balance/strategy.h"
@@ -41,5 +42,23 @@ void prefill_learn_tokens(struct prefill_memory *m, uint64_t bytes, uint64_t tok
 
 /* Blocks that the mirror of this target should hold. */
 uint32_t prefill_blocks(const struct prefill_memory *m, const struct pool_target *t, double scale);
+
+/* The state of one balancer. */
+struct prefill_state {
+    struct prefill_memory *memory;
+    uint32_t *lane; /* by target */
+    uint64_t *name; /* hash of the provider's name: owners are told apart by it (R14) */
+};
+
+static inline double block_bytes(uint32_t blocks)
+{
+    return (double)blocks * BLOCK_BYTES;
+}
+
+/* prefill_learn.c: of struct strategy. */
+void prefill_first_token(struct balancer *b, struct pick_receipt *receipt, uint64_t now_us, bool is_timed);
+double prefill_learn(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u);
+void prefill_tend(struct balancer *b);
+unsigned prefill_take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
 
 #endif

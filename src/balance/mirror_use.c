@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matching and recording.
+ */
+#include "balance/mirror_impl.h"
+
+/* Matching */
+
+struct span_of_blocks {
+    uint32_t low, high; /* all in <at_low> hold keys[0..low), none but <at_high> hold keys[0..high) */
+    uint64_t at_low, at_high;
+};
+
+static inline uint64_t holders_at(const struct block_table *t, const uint64_t *keys, uint32_t n,
+                                  uint64_t lanes)
+{
+    uint64_t holders;
+    block_table_find(t, keys[n - 1], &holders);
+    return holders & lanes;
+}
+
+/* Between two places the holders may only get fewer: where they are the same there is nothing to look for. */
+static void bisect(const struct block_table *t, const uint64_t *keys, struct span_of_blocks s,
+                   uint32_t ret[MIRROR_GROUP_LANES])
+{
+    struct span_of_blocks stack[32];
+    unsigned n = 0;
+    stack[n++] = s;
+    while (n > 0) {
+        s = stack[--n];
+        s.at_high &= s.at_low; /* what others did meanwhile must not confuse this */
+        uint64_t gone = s.at_low & ~s.at_high;
+        if (!gone)
+            continue;
+        if (s.high - s.low == 1) {
+            for (; gone; gone &= gone - 1)
+                ret[__builtin_ctzll(gone)] = s.low;
+            continue;
+        }
+        uint32_t middle = s.low + (s.high - s.low) / 2;
+        uint64_t here = holders_at(t, keys, middle, s.at_low);
+        stack[n++] = (struct span_of_blocks){middle, s.high, here, s.at_high};
+        stack[n++] = (struct span_of_blocks){s.low, middle, s.at_low, here | s.at_high};
+    }
+}
+
+static void match_group(const struct block_table *t, const uint64_t *keys, uint32_t n, uint64_t lanes,
+                        uint32_t ret[MIRROR_GROUP_LANES])
+{
+    struct span_of_blocks s = {.low = 0, .at_low = lanes};
+    while (s.low < n && s.at_low) {
+        s.high = 2 * s.low + 1 < n ? 2 * s.low + 1 : n;
+        s.at_high = holders_at(t, keys, s.high, s.at_low);
+        if (s.at_high != s.at_low)
+            bisect(t, keys, s, ret);
+        s.low = s.high;
+        s.at_low = s.at_high;
+    }
+    for (; s.at_low; s.at_low &= s.at_low - 1)
+        ret[__builtin_ctzll(s.at_low)] = s.low;
+}
+
+void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
+                  unsigned n_lanes, uint32_t *ret)
+{
+    for (unsigned k = 0, left = n_lanes; k < GROUPS && left > 0; k++) {
+        struct group *g = atomic_load_explicit(&m->groups[k], memory_order_acquire);
+        uint32_t depth[MIRROR_GROUP_LANES];
+        uint64_t wanted = 0;
+        for (unsigned i = 0; i < n_lanes; i++)
+            if (lanes[i] / MIRROR_GROUP_LANES == k)
+                wanted |= bit_of(lanes[i]);
+        if (!wanted)
+            continue;
+        uint64_t hidden = atomic_load_explicit(&g->hidden, memory_order_acquire);
+        const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+        match_group(&s->table, keys, n, wanted & ~hidden, depth);
+        for (unsigned i = 0; i < n_lanes; i++)
+            if (lanes[i] / MIRROR_GROUP_LANES == k) {
+                ret[i] = hidden & bit_of(lanes[i]) ? 0 : depth[lanes[i] % MIRROR_GROUP_LANES];
+                left--;
+            }
+    }
+    for (unsigned i = 0; i < n_lanes; i++)
+        if (lanes[i] == MIRROR_NO_LANE)
+            ret[i] = 0;
+}
+
+/* Recording */
+
+struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n)
+{
+    enum { CLEAN_AT_ONCE = 4096 };
+    struct mirror_receipt r = {0};
+    if (lane == MIRROR_NO_LANE)
+        return r;
+    struct group *g = group_of(m, lane);
+    struct lane *l = lane_of(m, lane);
+    /* Its locks are held for as long as the move takes. */
+    if (atomic_load_explicit(&g->is_moving, memory_order_relaxed))
+        return r;
+    epoch_enter();
+    prefix_lock_acquire(&l->lock);
+    struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+    if (mirror_lane_is_clean(g, s, lane, CLEAN_AT_ONCE)) {
+        l->serial = l->serial + 1 ? l->serial + 1 : 1;
+        r.lane = lane;
+        r.generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
+        r.serial = l->serial;
+        r.depth = lane_record(&s->books[lane % MIRROR_GROUP_LANES], &s->table, bit_of(lane),
+                              atomic_load_explicit(&l->size, memory_order_relaxed), keys, n, l->serial,
+                              &r.before, &r.evicted);
+        atomic_store_explicit(&l->count, s->books[lane % MIRROR_GROUP_LANES].count, memory_order_relaxed);
+        r.end = r.depth > 0 ? keys[r.depth - 1] : 0;
+        atomic_store_explicit(&l->warmth, l->warmth + 1, memory_order_relaxed);
+        atomic_store_explicit(&l->evictions, l->evictions + r.evicted, memory_order_relaxed);
+    }
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+    return r;
+}
+
+void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r)
+{
+    if (r->generation == 0)
+        return;
+    struct group *g = group_of(m, r->lane);
+    struct lane *l = lane_of(m, r->lane);
+    epoch_enter();
+    prefix_lock_acquire(&l->lock);
+    if (atomic_load_explicit(&l->generation, memory_order_relaxed) == r->generation) {
+        struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+        lane_withdraw(&s->books[r->lane % MIRROR_GROUP_LANES], &s->table, bit_of(r->lane), r->end, r->before,
+                      r->depth, r->serial);
+        uint64_t warmth = atomic_load_explicit(&l->warmth, memory_order_relaxed);
+        atomic_store_explicit(&l->warmth, warmth > 0 ? warmth - 1 : 0, memory_order_relaxed);
+    }
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+}
+
+void mirror_reset(struct mirror *m, uint32_t lane)
+{
+    if (lane == MIRROR_NO_LANE)
+        return;
+    struct group *g = group_of(m, lane);
+    struct lane *l = lane_of(m, lane);
+    epoch_enter();
+    prefix_lock_acquire(&l->lock);
+    const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+    if (s && s->books[lane % MIRROR_GROUP_LANES].count > 0)
+        atomic_fetch_or_explicit(&g->hidden, bit_of(lane), memory_order_release);
+    uint32_t next = atomic_load_explicit(&l->generation, memory_order_relaxed) + 1;
+    atomic_store_explicit(&l->generation, next ? next : 1, memory_order_release);
+    atomic_store_explicit(&l->warmth, 0, memory_order_relaxed);
+    atomic_store_explicit(&l->count, 0, memory_order_relaxed);
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+}

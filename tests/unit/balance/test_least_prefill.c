@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "balance/block_chain.h"
+#include "base/hash.h"
+#include "fleet/prefill.h"
+
+enum { LONG = 500 };
+
+/* Keys of a prompt: <shared> blocks of family <a>, then its own. */
+struct prompt {
+    uint64_t key[LONG];
+    uint32_t n;
+};
+
+static void make_prompt(struct prompt *p, uint64_t family, uint32_t shared, uint64_t own, uint32_t n)
+{
+    p->n = n;
+    for (uint32_t i = 0; i < n; i++)
+        p->key[i] = hash_mix(i ? p->key[i - 1] : 1, i < shared ? family : own) | 1;
+}
+
+static void pool_with_cache(struct pool *p, unsigned n, uint64_t cache_tokens, double home_bonus)
+{
+    struct strategy_settings s = STRATEGY_SETTINGS_DEFAULT;
+    s.home_bonus = home_bonus;
+    pool_init(p, STRATEGY_ROUND_ROBIN, n, NULL);
+    balancer_unref(p->balancer);
+    for (unsigned i = 0; i < n; i++)
+        p->targets[i].cache_tokens = cache_tokens;
+    p->balancer = balancer_new(STRATEGY_LEAST_PREFILL, p->targets, n, &s, NULL);
+}
+
+static struct provider *provider_of(struct pool *p, unsigned i)
+{
+    return target_provider(p->targets[i].target);
+}
+
+static struct pick pick_at(struct pool *p, const struct prompt *q, uint64_t now_us)
+{
+    struct request r;
+    request_init(&r, p);
+    r.c.now_us = now_us;
+    r.c.now_ms = now_us / 1000;
+    r.c.blocks = (struct prompt_blocks){q->key, q->n, (uint64_t)q->n * BLOCK_BYTES, q->n ? q->key[0] : 0};
+    struct pick got = balance_pick(p->balancer, &r.c);
+    assert_true(got.index >= 0);
+    return got;
+}
+
+/* One request from its pick to its end, at once; cached < 0: nothing is reported. */
+static unsigned serve(struct pool *p, const struct prompt *q, double cached_share)
+{
+    struct pick got = pick_at(p, q, 1000);
+    struct prompt_usage u = {.tokens = q->n * 16, .cached_known = cached_share >= 0};
+    u.cached = (uint64_t)(cached_share * q->n * 16 + 0.5);
+    balance_first_token(p->balancer, &got.receipt, 1000, false);
+    balance_learn(p->balancer, &got.receipt, &u);
+    return (unsigned)got.index;
+}
+
+static void assert_nothing_charged(struct pool *p)
+{
+    for (unsigned i = 0; i < p->n; i++) {
+        assert_int_equal(provider_prefill_charged(provider_of(p, i)), 0);
+        assert_int_equal(provider_prefill_open(provider_of(p, i)), 0);
+    }
+}
+
+static void test_cold_prompts_spread(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    unsigned n[3] = {0};
+    pool_with_cache(&p, 3, 0, 0);
+    for (uint64_t i = 0; i < 24; i++) {
+        make_prompt(&q, 1, 4, 100 + i, 60); /* a common beginning below a tenth */
+        n[serve(&p, &q, -1)]++;
+    }
+    assert_int_equal(n[0], 8);
+    assert_int_equal(n[1], 8);
+    assert_int_equal(n[2], 8);
+    struct prompt none = {.n = 0}; /* no prompt at all: by turns among the least warm */
+    for (unsigned i = 0; i < 3; i++)
+        n[serve(&p, &none, -1)]++;
+    assert_true(n[0] == 9 && n[1] == 9 && n[2] == 9);
+    assert_nothing_charged(&p);
+    pool_fini(&p);
+}
+
+static void test_conversations_stay(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    unsigned home[6];
+    pool_with_cache(&p, 3, 0, 0);
+    for (unsigned round = 0; round < 5; round++)
+        for (unsigned i = 0; i < 6; i++) {
+            make_prompt(&q, 50 + i, 40 + round * 10, 1000 + round, 45 + round * 10);
+            unsigned to = serve(&p, &q, -1);
+            home[i] = round == 0 ? to : home[i];
+            assert_int_equal(to, home[i]);
+        }
+    pool_fini(&p);
+}
+
+/* The example of docs/strategies.md: 6,000 tokens, 5,500 cached at target 0. */
+static void test_waiting_against_caching(void **state)
+{
+    struct pool p;
+    struct prompt first, q;
+    pool_with_cache(&p, 3, 0, 0);
+    make_prompt(&first, 7, 344, 7, 344);
+    make_prompt(&q, 7, 344, 8, 375);
+    unsigned warm = serve(&p, &first, -1);
+    provider_prefill_begin(provider_of(&p, warm), 9000, 1000);
+    struct pick got = pick_at(&p, &q, 1000); /* 9,000 + 3 * 496 < 3 * 6,000 */
+    assert_int_equal(got.index, warm);
+    assert_int_equal(got.why.backlog, 9000);
+    assert_int_equal(got.why.uncached, 31 * 16);
+    assert_int_equal(got.receipt.prefill.depth, 344);
+    assert_int_equal(provider_prefill_charged(provider_of(&p, warm)), 9000 + 31 * 16);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    balance_withdraw(p.balancer, &got.receipt);
+    provider_prefill_begin(provider_of(&p, warm), 11000, 1000);
+    got = pick_at(&p, &q, 1000);
+    assert_int_not_equal(got.index, warm);
+    assert_int_equal(got.why.uncached, 375 * 16);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    balance_first_token(p.balancer, &got.receipt, 1000, false); /* the second time is nothing */
+    provider_prefill_end(provider_of(&p, warm), 9000, 0, 1000);
+    provider_prefill_end(provider_of(&p, warm), 11000, 0, 1000);
+    assert_nothing_charged(&p);
+    pool_fini(&p);
+}
+
+static void test_a_failed_attempt_leaves_nothing(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, 2, 0, 0);
+    make_prompt(&q, 3, 100, 3, 100);
+    struct pick got = pick_at(&p, &q, 1000);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    balance_withdraw(p.balancer, &got.receipt);
+    assert_true(pick_at(&p, &q, 1000).why.share == 0);
+    pool_fini(&p);
+}
+
+/* Siblings before the first token: all but a few follow the first, until waiting costs more. */
+static void test_siblings(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    unsigned n[8] = {0};
+    pool_with_cache(&p, 8, 0, 0);
+    for (uint64_t i = 0; i < 64; i++) {
+        make_prompt(&q, 9, 496, 200 + i, 500); /* 8,000 tokens, of which 64 are its own */
+        n[pick_at(&p, &q, 1000 + i).index]++;
+    }
+    unsigned used = 0;
+    for (unsigned i = 0; i < 8; i++)
+        used += n[i] > 0;
+    assert_true(used <= 2);
+    for (uint64_t i = 0; i < 2000; i++) { /* many more are worth a second and third copy, not eight */
+        make_prompt(&q, 9, 496, 1000 + i, 500);
+        n[pick_at(&p, &q, 2000 + i).index]++;
+    }
+    used = 0;
+    for (unsigned i = 0; i < 8; i++)
+        used += n[i] > 0;
+    assert_true(used > 2);
+    pool_fini(&p);
+}
+
+static void test_full_engines_are_left_alone(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, 3, 0, 0);
+    for (unsigned i = 0; i < 3; i++)
+        provider_configure(provider_of(&p, i), &(struct provider_settings){.engine_fresh_ms = 1000});
+    make_prompt(&q, 4, 100, 4, 100);
+    unsigned warm = serve(&p, &q, -1);
+    struct engine_metrics full = {.kv_usage = 0.97, .waiting = 0, .running = 1};
+    provider_set_engine(provider_of(&p, warm), &full, 1);
+    assert_true(provider_is_full(provider_of(&p, warm), 500));
+    assert_int_not_equal(pick_at(&p, &q, 500000).index, warm);
+    assert_int_equal(pick_at(&p, &q, 5000000).index != -1, 1); /* not fresh any more */
+    assert_false(provider_is_full(provider_of(&p, warm), 5000));
+    for (unsigned i = 0; i < 3; i++)
+        provider_set_engine(provider_of(&p, i), &full, 6000);
+    make_prompt(&q, 5, 300, 5, 300);
+    assert_true(pick_at(&p, &q, 6000000).index >= 0); /* all are: as if none were */
+    pool_fini(&p);
+}
+
+/* Target 1 reads five times as fast: it is worth a longer queue. */
+static void test_mixed_hardware(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    unsigned n[2] = {0};
+    pool_with_cache(&p, 2, 0, 0);
+    for (unsigned i = 0; i < 8; i++)
+        for (unsigned t = 0; t < 2; t++) {
+            uint64_t at = 1000000 * (i + 1);
+            provider_prefill_begin(provider_of(&p, t), 4000, at);
+            provider_prefill_end(provider_of(&p, t), 4000, at, at + (t ? 100000 : 500000));
+        }
+    assert_true(fabs(provider_prefill_rate(provider_of(&p, 0)) - 8000) < 10);
+    assert_true(fabs(provider_prefill_rate(provider_of(&p, 1)) - 40000) < 10);
+    for (uint64_t i = 0; i < 60; i++) {
+        make_prompt(&q, 300 + i, 400, 1, 400);
+        n[pick_at(&p, &q, 20000000).index]++;
+    }
+    assert_true(n[1] >= 47 && n[1] <= 53); /* five sixths */
+    pool_fini(&p);
+}
+
+/* Progress between first tokens, but not of an engine that hangs. */
+static void test_backlog_shrinks(void **state)
+{
+    struct pool p;
+    pool_with_cache(&p, 2, 0, 0);
+    struct provider *x = provider_of(&p, 0);
+    for (unsigned i = 0; i < 8; i++) {
+        provider_prefill_begin(x, 8000, 1000000 * (i + 1));
+        provider_prefill_end(x, 8000, 1000000 * (i + 1), 1000000 * (i + 2));
+    }
+    provider_prefill_begin(x, 8000, 20000000);
+    provider_prefill_begin(x, 8000, 20000000);
+    assert_true(fabs(provider_prefill_backlog(x, 20500000) - 12000) < 10);
+    assert_true(fabs(provider_prefill_backlog(x, 90000000) - 8000) < 10);
+    provider_prefill_end(x, 8000, 20000000, 90000000);
+    provider_prefill_end(x, 8000, 0, 90000000);
+    assert_nothing_charged(&p);
+    pool_fini(&p);
+}
+
+static void test_a_new_replica_ramps_up(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, 3, 0, 0);
+    for (unsigned t = 0; t < 2; t++)
+        for (unsigned i = 0; i < 10; i++) {
+            provider_prefill_begin(provider_of(&p, t), 1000, 1000);
+            provider_prefill_end(provider_of(&p, t), 1000, 1000, 126000);
+        }
+    unsigned n[3] = {0};
+    for (uint64_t i = 0; i < 30; i++) { /* cold prompts at once: the newcomer gets one */
+        make_prompt(&q, 700 + i, 100, 1, 100);
+        n[pick_at(&p, &q, 200000).index]++;
+    }
+    assert_int_equal(n[2], 1);
+    assert_true(n[0] + n[1] == 29);
+    for (unsigned i = 0; i < 8; i++) {
+        provider_prefill_begin(provider_of(&p, 2), 1000, 1000);
+        provider_prefill_end(provider_of(&p, 2), 1000, 1000, 126000);
+    }
+    make_prompt(&q, 800, 100, 1, 100);
+    assert_int_equal(pick_at(&p, &q, 200000).index, 2);
+    pool_fini(&p);
+}
+
+/* Two gateways that do not talk send a conversation to the same replica. */
+static void test_home(void **state)
+{
+    struct pool a, b;
+    struct prompt q;
+    unsigned same = 0, moved = 0;
+    pool_with_cache(&a, 8, 0, 0.6);
+    pool_with_cache(&b, 7, 0, 0.6);
+    for (uint64_t i = 0; i < 200; i++) {
+        make_prompt(&q, 900 + i, 100, 1, 100);
+        unsigned x = serve(&a, &q, -1), y = serve(&b, &q, -1), z = serve(&a, &q, -1);
+        assert_int_equal(x, z);
+        same += x == y;
+        moved += x != y && x != 7;
+    }
+    assert_int_equal(moved, 0); /* only the eighth one's conversations are elsewhere without it */
+    assert_true(same > 150);
+    pool_fini(&a);
+    pool_fini(&b);
+}
+
+static void test_reload_and_restart(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, 3, 0, 0);
+    make_prompt(&q, 2, 200, 2, 200);
+    unsigned warm = serve(&p, &q, -1);
+    struct target *who = p.targets[warm].target;
+    struct pool_target turned[3] = {p.targets[2], p.targets[0], p.targets[1]};
+    struct balancer *next = balancer_new(STRATEGY_LEAST_PREFILL, turned, 3, NULL, p.balancer);
+    balancer_unref(p.balancer);
+    p.balancer = next;
+    memcpy(p.targets, turned, sizeof turned);
+    struct pick got = pick_at(&p, &q, 1000);
+    assert_ptr_equal(p.targets[got.index].target, who);
+    assert_true(got.why.share == 1);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    struct provider *x = target_provider(who);
+    struct engine_metrics m = {.start_time_secs = 100};
+    provider_set_engine(x, &m, 1);
+    m.start_time_secs = 200;
+    provider_set_engine(x, &m, 2);
+    got = pick_at(&p, &q, 3000);
+    assert_true(got.why.share == 0);
+    bool is_news;
+    unsigned resets = 0;
+    for (unsigned i = 0; i < 3; i++)
+        resets += balance_take_resets(p.balancer, i, MIRROR_RESTARTED, &is_news);
+    assert_int_equal(resets, 1);
+    pool_fini(&p);
+}
+
+/* A replica that forgot everything and does not say so. */
+static void test_lies_are_found_out(void **state)
+{
+    enum { TALKS = 12 };
+    struct pool p;
+    struct prompt q[TALKS];
+    bool is_news;
+    pool_with_cache(&p, 2, 100000, 0);
+    for (unsigned i = 0; i < TALKS; i++) {
+        make_prompt(&q[i], 40 + i, 300, 1, 300);
+        serve(&p, &q[i], 0);
+    }
+    for (unsigned i = 0; i < 5 * TALKS; i++)
+        serve(&p, &q[i % TALKS], 1);
+    assert_int_equal(balance_take_resets(p.balancer, 0, MIRROR_DROPPED, &is_news), 0);
+    unsigned asked = 0, dropped = 0;
+    for (unsigned i = 0; i < 5 * TALKS && !dropped; i++) { /* target 0 finds nothing any more */
+        struct pick got = pick_at(&p, &q[i % TALKS], 1000);
+        struct prompt_usage u = {.tokens = 4800, .cached_known = true, .cached = got.index ? 4800 : 0};
+        balance_first_token(p.balancer, &got.receipt, 1000, false);
+        balance_learn(p.balancer, &got.receipt, &u);
+        asked += got.index == 0;
+        dropped = balance_take_resets(p.balancer, 0, MIRROR_DROPPED, &is_news);
+    }
+    assert_int_equal(dropped, 1);
+    assert_true(is_news);
+    assert_true(asked <= 20);
+    /* A reply without cached_tokens says 0 where they were reported before (R15). */
+    unsigned silent = 0;
+    for (unsigned i = 0; i < 20 * TALKS && !silent; i++) {
+        serve(&p, &q[i % TALKS], -1);
+        silent = balance_take_resets(p.balancer, 1, MIRROR_DROPPED, &is_news);
+    }
+    assert_int_equal(silent, 1);
+    pool_fini(&p);
+}
+
+static void test_nobody_reports(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    bool is_news;
+    pool_with_cache(&p, 2, 0, 0);
+    make_prompt(&q, 6, 200, 6, 200);
+    for (unsigned i = 0; i < 100; i++)
+        serve(&p, &q, -1);
+    for (unsigned why = 0; why < MIRROR_RESET_COUNT; why++)
+        assert_int_equal(balance_take_resets(p.balancer, 0, (enum mirror_reset)why, &is_news) +
+                             balance_take_resets(p.balancer, 1, (enum mirror_reset)why, &is_news),
+                         0);
+    pool_fini(&p);
+}
+
+/* The second of two siblings may or may not find what the first is computing: neither is a lie. */
+static void test_what_is_open_is_not_claimed(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    bool is_news;
+    pool_with_cache(&p, 1, 0, 0);
+    for (uint64_t i = 0; i < 40; i++) {
+        make_prompt(&q, 60 + i, 200, 1, 200);
+        struct pick a = pick_at(&p, &q, 1000), b = pick_at(&p, &q, 1000);
+        assert_int_equal(b.receipt.prefill.depth, 200);
+        assert_int_equal(b.receipt.prefill.settled, 0);
+        struct prompt_usage none = {.tokens = 3200, .cached_known = true};
+        balance_first_token(p.balancer, &a.receipt, 1000, false);
+        balance_first_token(p.balancer, &b.receipt, 1000, false);
+        assert_true(balance_learn(p.balancer, &a.receipt, &none) == 0);
+        assert_true(balance_learn(p.balancer, &b.receipt, &none) == 0);
+        struct pick c = pick_at(&p, &q, 1000);
+        assert_int_equal(c.receipt.prefill.settled, 200);
+        balance_first_token(p.balancer, &c.receipt, 1000, false);
+    }
+    assert_int_equal(balance_take_resets(p.balancer, 0, MIRROR_DROPPED, &is_news), 0);
+    pool_fini(&p);
+}
+
+static void test_bytes_of_a_token_are_learnt(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, 1, 64000, 0);
+    make_prompt(&q, 6, 200, 6, 200); /* 12,800 bytes: 3,200 tokens until somebody counts */
+    struct pick got = pick_at(&p, &q, 1000);
+    assert_int_equal(got.why.uncached, 3200);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    balance_learn(p.balancer, &got.receipt, &(struct prompt_usage){.tokens = 6400});
+    make_prompt(&q, 8, 200, 6, 200);
+    got = pick_at(&p, &q, 1000);
+    assert_int_equal(got.why.uncached, 6400);
+    balance_first_token(p.balancer, &got.receipt, 1000, false);
+    balance_tend(p.balancer); /* the mirror holds half as many blocks now */
+    for (uint64_t i = 0; i < 40; i++) {
+        make_prompt(&q, 100 + i, 200, 6, 200);
+        serve(&p, &q, -1);
+    }
+    make_prompt(&q, 130, 200, 6, 200); /* the last ten prompts are 2,000 blocks, and that is all there is */
+    assert_true(pick_at(&p, &q, 1000).why.share > 0.9F);
+    make_prompt(&q, 128, 200, 6, 200);
+    assert_true(pick_at(&p, &q, 1000).why.share < 0.1F);
+    pool_fini(&p);
+}
+
+/* Placements of other gateways. */
+struct told {
+    uint64_t identity;
+    uint32_t before, n;
+    unsigned times;
+};
+
+static void on_placed(void *arg, uint64_t identity, const uint64_t *keys, uint32_t before, uint32_t n)
+{
+    struct told *t = arg;
+    *t = (struct told){identity, before, n, t->times + 1};
+    assert_true(keys != NULL);
+}
+
+static void test_placements(void **state)
+{
+    struct pool a, b;
+    struct prompt q;
+    struct told told = {0};
+    struct placement_sink sink = {on_placed, &told};
+    pool_with_cache(&a, 3, 0, 0);
+    pool_with_cache(&b, 3, 0, 0);
+    assert_true(balance_set_sink(a.balancer, &sink));
+    make_prompt(&q, 6, 200, 6, 200);
+    unsigned to = serve(&a, &q, -1);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.n, 200);
+    assert_int_equal(told.identity, target_identity(a.targets[to].target));
+    serve(&a, &q, -1); /* nothing new */
+    assert_int_equal(told.times, 1);
+    balance_place(b.balancer, told.identity, q.key, q.n);
+    balance_place(b.balancer, 12345, q.key, q.n); /* nobody here */
+    struct pick got = pick_at(&b, &q, 1000);
+    assert_true(got.index == (int)to && got.why.share == 1);
+    pool_fini(&a);
+    pool_fini(&b);
+}
+
+static void test_large_pools(void **state)
+{
+    static struct pool p;
+    struct prompt q;
+    pool_with_cache(&p, POOL_MAX, 4000, 0);
+    for (uint64_t i = 0; i < 300; i++) {
+        make_prompt(&q, 500 + i, 50, 1, 50);
+        unsigned to = serve(&p, &q, -1);
+        assert_int_equal(serve(&p, &q, -1), to);
+    }
+    assert_nothing_charged(&p);
+    pool_fini(&p);
+}
+
+/* Threads that pick, fail, answer and learn at once; a reload and tending beside them. All comes back. */
+enum { THREADS = 3 };
+
+struct crowd {
+    struct pool *pool;
+    atomic_bool stop;
+};
+
+static void *worker(void *arg)
+{
+    struct crowd *c = arg;
+    static atomic_uint next;
+    struct rng rng;
+    rng_seed(&rng, 900 + atomic_fetch_add(&next, 1));
+    for (unsigned i = 0; i < (UNIT_SANITIZED ? 2000 : 20000); i++) {
+        struct prompt q;
+        struct request r;
+        make_prompt(&q, rng_below(&rng, 20), 20 + (uint32_t)rng_below(&rng, 60), rng_below(&rng, 5), 90);
+        request_init(&r, c->pool);
+        r.c.rng = &rng;
+        r.c.now_us = 1000 + i * 50;
+        r.c.now_ms = r.c.now_us / 1000;
+        r.c.blocks = (struct prompt_blocks){q.key, q.n, 90 * BLOCK_BYTES, q.key[0]};
+        struct pick got = balance_pick(c->pool->balancer, &r.c);
+        bool fails = rng_below(&rng, 10) == 0;
+        balance_first_token(c->pool->balancer, &got.receipt, r.c.now_us + 500, !fails);
+        if (fails) {
+            balance_withdraw(c->pool->balancer, &got.receipt);
+            continue;
+        }
+        struct prompt_usage u = {.tokens = 1440, .cached_known = true, .cached = rng_below(&rng, 1440)};
+        balance_learn(c->pool->balancer, &got.receipt, &u);
+    }
+    return NULL;
+}
+
+static void *tender(void *arg)
+{
+    struct crowd *c = arg;
+    while (!atomic_load(&c->stop)) {
+        bool is_news;
+        balance_tend(c->pool->balancer);
+        balance_take_resets(c->pool->balancer, 0, MIRROR_SHRUNK, &is_news);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    struct pool p;
+    struct crowd c = {.pool = &p};
+    pthread_t w[THREADS], t;
+    pool_with_cache(&p, 5, 12000, 0.3);
+    assert_int_equal(pthread_create(&t, NULL, tender, &c), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&w[i], NULL, worker, &c), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(w[i], NULL);
+    atomic_store(&c.stop, true);
+    pthread_join(t, NULL);
+    assert_nothing_charged(&p);
+    pool_fini(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cold_prompts_spread),
+        cmocka_unit_test(test_conversations_stay),
+        cmocka_unit_test(test_waiting_against_caching),
+        cmocka_unit_test(test_a_failed_attempt_leaves_nothing),
+        cmocka_unit_test(test_siblings),
+        cmocka_unit_test(test_full_engines_are_left_alone),
+        cmocka_unit_test(test_mixed_hardware),
+        cmocka_unit_test(test_backlog_shrinks),
+        cmocka_unit_test(test_a_new_replica_ramps_up),
+        cmocka_unit_test(test_home),
+        cmocka_unit_test(test_reload_and_restart),
+        cmocka_unit_test(test_lies_are_found_out),
+        cmocka_unit_test(test_nobody_reports),
+        cmocka_unit_test(test_what_is_open_is_not_claimed),
+        cmocka_unit_test(test_bytes_of_a_token_are_learnt),
+        cmocka_unit_test(test_placements),
+        cmocka_unit_test(test_large_pools),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
