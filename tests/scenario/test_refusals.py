@@ -13,7 +13,7 @@ def gateway(new_upstream, new_gateway):
     return new_gateway(fleet([upstream]) + '\n[[virtual_keys]]\nkey = "sk-one"\n')
 
 
-@pytest.mark.parametrize("method, path, allow", [("POST", "/v1/models", "GET"), ("POST", "/healthz", "GET"),
+@pytest.mark.parametrize("method, path, allow", [("POST", "/v1/models", "GET, HEAD"), ("POST", "/healthz", "GET, HEAD"),
                                                  ("GET", "/v1/chat/completions", "POST"),
                                                  ("DELETE", "/v1/messages", "POST")])
 def test_wrong_method(gateway, method, path, allow):
