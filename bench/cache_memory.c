@@ -178,13 +178,27 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static void report_rss(struct cache_memory *m, uint64_t inserts, const struct memory_options *o, size_t now,
+                       size_t least, size_t most)
+{
+    struct memory_stats s;
+    double all = (double)o->memory_bytes / 100;
+    memory_stats(m, &s);
+    printf(
+        "%llu inserts into %llu MiB: %llu entries, counted %.1f%%, resident %.1f%% of memory_bytes (%.1f to "
+        "%.1f%% since it was full)\n",
+        (unsigned long long)inserts, (unsigned long long)(o->memory_bytes >> 20),
+        (unsigned long long)s.entries, (double)s.bytes / all, (double)now / all, (double)least / all,
+        (double)most / all);
+    fflush(stdout);
+}
+
 static int run_rss(uint64_t mib, uint64_t inserts)
 {
     struct cache_purge *p = purge_new();
     struct memory_options o = {mib << 20, 1 << 20, p};
     struct cache_memory *m = memory_new(&o);
     struct rng r;
-    struct memory_stats s;
     memset(filler, 'x', sizeof filler);
     rng_seed(&r, 1);
     size_t before = resident(), most = 0, least = SIZE_MAX;
@@ -196,19 +210,15 @@ static int run_rss(uint64_t mib, uint64_t inserts)
         if (memory_put(m, e, NOW) != MEMORY_STORED)
             abort();
         entry_unref(e);
-        if (i > inserts / 5 && i % 1000 == 0) {
+        if (i > 10000 && i % 1000 == 0) {
             size_t now = resident() - before;
             most = now > most ? now : most;
             least = now < least ? now : least;
+            if (i % 1000000 == 0)
+                report_rss(m, i, &o, now, least, most);
         }
     }
-    memory_stats(m, &s);
-    size_t now = resident() - before;
-    printf("%llu inserts into %llu MiB: %llu entries, counted %.1f%%, resident %.1f%% of memory_bytes (%.1f "
-           "to %.1f%%)\n",
-           (unsigned long long)inserts, (unsigned long long)mib, (unsigned long long)s.entries,
-           100 * (double)s.bytes / (double)o.memory_bytes, 100 * (double)now / (double)o.memory_bytes,
-           100 * (double)least / (double)o.memory_bytes, 100 * (double)most / (double)o.memory_bytes);
+    report_rss(m, inserts, &o, resident() - before, least, most);
     memory_free(m);
     purge_free(p);
     return 0;

@@ -303,4 +303,5 @@ def main():
             json.dump(results, f, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
