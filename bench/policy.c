@@ -15,6 +15,8 @@
 #include "base/rng.h"
 #include "json/json.h"
 #include "policy/guardrails.h"
+#include "policy/policy.h"
+#include "policy/stream.h"
 
 enum { BODY_BYTES = 32768, RUNS = 2000 };
 
@@ -83,16 +85,23 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static struct guardrails *make_rules(void)
+static unsigned rule_list(struct rule_settings *rules, enum rule_stage stage)
 {
     static const char *const builtins[] = {"email", "phone", "api_token", "payment_card"};
-    static struct rule_settings rules[ARRAY_LEN(builtins) + ARRAY_LEN(custom)];
     unsigned n = 0;
     for (unsigned i = 0; i < ARRAY_LEN(builtins); i++)
-        rules[n++] =
-            (struct rule_settings){.name = builtins[i], .builtin = builtins[i], .action = RULE_BLOCK};
+        rules[n++] = (struct rule_settings){
+            .name = builtins[i], .builtin = builtins[i], .stage = stage, .action = RULE_BLOCK};
     for (unsigned i = 0; i < ARRAY_LEN(custom); i++)
-        rules[n++] = (struct rule_settings){.name = "custom", .pattern = custom[i], .action = RULE_REDACT};
+        rules[n++] = (struct rule_settings){
+            .name = "custom", .pattern = custom[i], .stage = stage, .action = RULE_REDACT};
+    return n;
+}
+
+static struct guardrails *make_rules(void)
+{
+    struct rule_settings rules[ARRAY_LEN(custom) + 4];
+    unsigned n = rule_list(rules, RULE_PRE_CALL);
     return guardrails_new(&(struct guardrail_settings){
         .enabled = true, .max_scan_bytes = 262144, .rules = rules, .n_rules = n});
 }
@@ -147,6 +156,43 @@ static void run(const struct guardrails *g, const uint64_t *mask, unsigned turns
     arena_pool_fini(&pool);
 }
 
+/* What the rules add to each event of a stream: one token an event, nothing matches. */
+static void run_stream(enum dialect_id dialect, const char *name, const char *before, const char *behind)
+{
+    static uint64_t took[RUNS];
+    struct rule_settings rules[ARRAY_LEN(custom) + 4];
+    const struct policy_settings s = {.guardrails = {.enabled = true,
+                                                     .max_scan_bytes = 1 << 30,
+                                                     .streaming_post_call = STREAM_APPLY,
+                                                     .rules = rules,
+                                                     .n_rules = rule_list(rules, RULE_POST_CALL)}};
+    static const struct strings none;
+    static const struct net_egress open;
+    struct policy *p = policy_new(&s, NULL, 0, &none, &open);
+    struct policy_stream *stream = policy_stream_new(p, NULL, dialect, NULL);
+    struct rng rng;
+    struct buf in, out;
+    rng_seed(&rng, 3);
+    buf_init(&in, 4096);
+    buf_init(&out, 1 << 20);
+    for (unsigned i = 0; i < RUNS; i++) {
+        buf_clear(&in);
+        buf_clear(&out);
+        buf_printf(&in, "%s\" %s\"%s\n\n", before, words[rng_below(&rng, 10)], behind);
+        uint64_t begun = now_ns();
+        if (!policy_stream_feed(stream, buf_view(&in), &out))
+            exit(1);
+        took[i] = now_ns() - begun;
+    }
+    qsort(took, RUNS, sizeof *took, by_value);
+    printf("%-12s an event of one word: median %5.1f us, 99 of 100 within %5.1f us\n", name,
+           (double)took[RUNS / 2] / 1e3, (double)took[RUNS * 99 / 100] / 1e3);
+    policy_stream_free(stream);
+    policy_free(p);
+    buf_fini(&in);
+    buf_fini(&out);
+}
+
 int main(void)
 {
     struct guardrails *g = make_rules();
@@ -155,6 +201,15 @@ int main(void)
     run(g, mask, 1);
     run(g, mask, 16);
     run(g, mask, 200);
+    run_stream(DIALECT_CHAT, "chat",
+               "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,"
+               "\"delta\":{\"content\":",
+               "},\"finish_reason\":null}]}");
+    run_stream(
+        DIALECT_MESSAGES, "messages",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":"
+        "\"text_delta\",\"text\":",
+        "}}");
     free(mask);
     guardrails_free(g);
     return 0;

@@ -3,6 +3,7 @@
  * The way out of a reply that is not relayed as it comes: a stored one, in pieces as the client takes them; a
  * followed stream, from the flight's log; the rest of a leader's stream whose client lags.
  */
+#include "gateway/applied.h"
 #include "gateway/cached.h"
 #include "net/http_reply.h"
 
@@ -63,6 +64,7 @@ void pump_follow(struct request *r, struct span fields)
     r->reply_begun = true;
     r->is_event_stream = true;
     r->cached->pump = PUMP_FLIGHT;
+    applied_begin(r);
     request_write(r, &iov, 1);
 }
 
@@ -89,10 +91,35 @@ static void send_piece(struct request *r, struct span p)
     request_write(r, iov, n);
 }
 
+/* A piece of the upstream's stream: as it is, or what the guardrails let out of it. */
+static void send_upstream_piece(struct request *r, struct span p)
+{
+    struct applied *a = r->applied;
+    if (LIKELY(!a)) {
+        send_piece(r, p);
+        return;
+    }
+    applied_feed(r, p.p, p.n);
+    if (a->out.n)
+        send_piece(r, buf_view(&a->out));
+    buf_clear(&a->out);
+    if (a->refused && !a->closed && r->reply_chunked) {
+        struct iovec iov = {(char *)(uintptr_t)REPLY_LAST_CHUNK, 5};
+        request_write(r, &iov, 1);
+    }
+    a->closed = a->refused;
+}
+
 static void flight_over(struct request *r)
 {
+    if (!r->error && r->applied && !r->applied->refused) {
+        applied_end(r);
+        if (r->applied->out.n)
+            send_piece(r, buf_view(&r->applied->out));
+        buf_clear(&r->applied->out);
+    }
     if (!r->error) {
-        if (r->reply_chunked) {
+        if (r->reply_chunked && !(r->applied && r->applied->closed)) {
             struct iovec iov = {(char *)(uintptr_t)REPLY_LAST_CHUNK, 5};
             request_write(r, &iov, 1);
         }
@@ -125,7 +152,7 @@ static void flight_more(struct request *r)
     while (request_unsent(r) <= QUEUE_HIGH && (p = flight_peek(&c->flight)).n > 0) {
         if (p.n > PIECE_MAX)
             p.n = PIECE_MAX;
-        send_piece(r, p);
+        send_upstream_piece(r, p);
         flight_advance(&c->flight, p.n);
     }
     bool lags = request_unsent(r) > QUEUE_HIGH;

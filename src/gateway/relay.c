@@ -4,16 +4,19 @@
  * nothing is copied unless the client does not take it. A client that lags stops the upstream: above
  * QUEUE_HIGH unsent bytes reading pauses until the queue is empty.
  */
+#include "gateway/applied.h"
 #include "gateway/cached.h"
 #include "net/http_reply.h"
 
 enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
-/* Whether the policy must see this reply before the client does. */
+/* Whether the policy must see this reply before the client does. A stream that nobody asked for is no reason
+ * to let it pass unseen. */
 static bool must_hold(const struct request *r, const struct http_head *h)
 {
     return UNLIKELY(r->plan->policy != NULL) && h->status >= 200 && h->status < 300 &&
-           h->body != HTTP_BODY_NONE && !r->is_event_stream && delivery_is_policed(r);
+           h->body != HTTP_BODY_NONE && !(r->is_event_stream && (r->stream || r->applied)) &&
+           delivery_is_policed(r);
 }
 
 /* The reply is collected, up to what a request's body may have; its head waits with it. */
@@ -72,11 +75,13 @@ void relay_head(struct request *r, const struct http_head *h)
     usage_feed_begin(r, h);
     if (UNLIKELY(r->cached != NULL))
         capture_head(r, h);
+    if (r->is_event_stream && h->status < 300)
+        applied_begin(r);
     if (must_hold(r, h)) {
         hold(r, h);
         return;
     }
-    if (h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) {
+    if ((h->body == HTTP_BODY_LENGTH || h->body == HTTP_BODY_NONE) && !r->applied) {
         if (h->status != 204 && h->status != 304 && h->status >= 200) {
             BUF_LIT(out, "content-length: ");
             buf_add_u64(out, h->body == HTTP_BODY_LENGTH ? h->content_length : 0);
@@ -89,6 +94,12 @@ void relay_head(struct request *r, const struct http_head *h)
     w->iov[SLOT_HEAD] = (struct iovec){out->p, out->n};
 }
 
+/* The client lags, so it gets the rest from the flight's log. */
+static bool is_behind(const struct request *r)
+{
+    return r->cached && r->cached->pump == PUMP_FLIGHT;
+}
+
 void relay_body(struct request *r, const char *p, size_t n)
 {
     struct worker *w = r->worker;
@@ -96,6 +107,13 @@ void relay_body(struct request *r, const char *p, size_t n)
         return;
     if (UNLIKELY(r->delivery.held)) {
         buf_add(&r->reply_body, p, n);
+        return;
+    }
+    if (UNLIKELY(r->applied != NULL) && !is_behind(r)) {
+        usage_feed(r, p, n, false);
+        if (r->cached)
+            capture_feed(r, p, n);
+        applied_feed(r, p, n);
         return;
     }
     iov_begin(w);
@@ -118,17 +136,36 @@ static void observe(struct request *r, unsigned body_end, bool whole)
             capture_feed(r, iov[i].iov_base, iov[i].iov_len);
 }
 
-/* The client lags, so it gets the rest from the flight's log. */
-static bool is_behind(const struct request *r)
+/* What the guardrails let out takes the place of the upstream's bytes, which were observed when they came. */
+static bool collect_applied(struct request *r, bool last)
 {
-    return r->cached && r->cached->pump == PUMP_FLIGHT;
+    struct worker *w = r->worker;
+    struct applied *a = r->applied;
+    if (a->closed)
+        return false;
+    if (a->out.n) {
+        iov_add(w, a->out.p, a->out.n);
+        w->iov_bytes = a->out.n;
+    }
+    a->closed = last || a->refused;
+    return true;
 }
 
 /* Sends what was collected; <last> closes the chunked body in the same write. */
 static void send_collected(struct request *r, bool last)
 {
     struct worker *w = r->worker;
+    const bool sees_all = !r->applied; /* what goes out is what came in */
     iov_begin(w);
+    if (UNLIKELY(!sees_all) && !collect_applied(r, last)) {
+        w->n_iov = 0;
+        if (last && r->cached) {
+            usage_feed_end(r);
+            capture_end(r);
+        }
+        return;
+    }
+    const bool ends = last || (!sees_all && r->applied->closed);
     if (w->iov_bytes && !r->first_byte_us)
         r->first_byte_us = r->read_us ? r->read_us : net_now_us(&w->loop);
     unsigned body_end = w->n_iov;
@@ -137,7 +174,8 @@ static void send_collected(struct request *r, bool last)
     bool whole = last && body_end == SLOT_BODY + 1 && !r->reply_begun;
     bool store_first = UNLIKELY(r->cached != NULL) && last;
     if (store_first) { /* who asks again as soon as it has this reply must find it */
-        observe(r, body_end, whole);
+        if (sees_all)
+            observe(r, body_end, whole);
         usage_feed_end(r);
         capture_end(r);
     }
@@ -147,8 +185,8 @@ static void send_collected(struct request *r, bool last)
     }
     if (r->reply_chunked) {
         if (w->iov_bytes)
-            iov_add(w, last ? "\r\n0\r\n\r\n" : "\r\n", last ? 7 : 2);
-        else if (last)
+            iov_add(w, ends ? "\r\n0\r\n\r\n" : "\r\n", ends ? 7 : 2);
+        else if (ends)
             iov_add(w, "0\r\n\r\n", 5);
     }
     /* Slots that stayed empty are left out: the kernel takes them, but they cost. */
@@ -168,7 +206,9 @@ static void send_collected(struct request *r, bool last)
     if (n)
         request_write(r, from, n);
     /* After the bytes are on their way: reading the usage must not delay them. */
-    if (!store_first)
+    if (!sees_all)
+        buf_clear(&r->applied->out);
+    else if (!store_first)
         observe(r, body_end, whole);
 }
 
@@ -215,7 +255,7 @@ void relay_flush(struct request *r)
         request_resume(r, refuse_large(r));
         return;
     }
-    if (r->worker->n_iov == 0)
+    if (r->worker->n_iov == 0 && !(r->applied && !is_behind(r)))
         return;
     if (UNLIKELY(r->cached != NULL) && capture_is_on(r)) {
         flush_shared(r);
@@ -235,7 +275,7 @@ void relay_probe(struct request *r)
 {
     static const char comment[] = "2\r\n:\n\r\n";
     if (!r->reply_begun || r->upstream_complete || !r->reply_chunked || !r->is_event_stream ||
-        r->reply_encoded || r->last_byte != '\n')
+        r->reply_encoded || (r->applied && r->applied->closed) || r->last_byte != '\n')
         return;
     struct iovec iov = {(void *)comment, sizeof comment - 1};
     request_write(r, &iov, 1);
@@ -246,6 +286,7 @@ void relay_discard(struct request *r)
     r->worker->n_iov = 0;
     r->reply_chunked = r->reply_unframed = false;
     r->delivery.held = false;
+    applied_over(r);
     usage_feed_discard(r);
     if (r->cached)
         capture_discard(r);
@@ -263,6 +304,8 @@ void relay_drained(struct request *r)
 static void end_held(struct request *r)
 {
     r->delivery.input.body = buf_view(&r->reply_body);
+    if (r->sse_open) /* a stream that nobody asked for */
+        usage_feed(r, r->reply_body.p, r->reply_body.n, false);
     usage_feed_end(r);
     if (r->cached && !is_past_limit(r)) {
         capture_feed(r, r->reply_body.p, r->reply_body.n);
@@ -290,6 +333,8 @@ void relay_end(struct request *r)
         r->cached->ended = true;
         return; /* the pump sends the rest as the client takes it */
     }
+    if (UNLIKELY(r->applied != NULL))
+        applied_end(r);
     send_collected(r, true);
     r->upstream_complete = true;
     if (!r->cached)

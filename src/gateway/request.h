@@ -107,6 +107,7 @@ struct request {
     struct plan_route *route;
     struct candidate_pool *pools;
     unsigned n_pools;
+    struct applied *applied;             /* the reply's stream goes through guardrails (applied.h) */
     struct policy_ticket *policy_ticket; /* what the policy keeps for this request; NULL without a policy */
     struct policy_call *admission;       /* while the policy looks at the request */
     bool admitted;                       /* it has spoken */

@@ -4,6 +4,7 @@
  * (D1). Every source ends here: what an upstream just said, and what was stored. Usage was read and the reply
  * stored before, from the upstream's own bytes.
  */
+#include "gateway/applied.h"
 #include "gateway/cached.h"
 #include "policy/delivery.h"
 
@@ -54,8 +55,21 @@ bool delivery_is_policed(const struct request *r)
                                                  r->dialect_id, r->policy_ticket);
 }
 
+/* A stored stream that guardrails look at: as a live one, but all of it is there. */
+static enum step deliver_applied(struct request *r)
+{
+    applied_feed(r, r->delivery.input.body.p, r->delivery.input.body.n);
+    applied_end(r);
+    write_reply(r, buf_view(&r->applied->out));
+    return STEP_finish;
+}
+
 enum step step_deliver(struct request *r)
 {
+    if (r->cached && r->cached->entry && r->stream)
+        applied_begin(r);
+    if (UNLIKELY(r->applied != NULL))
+        return deliver_applied(r);
     if (r->cached && r->cached->entry && (r->stream || !delivery_is_policed(r))) {
         pump_entry(r);
         return STEP_GONE; /* it sees to the rest */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "gateway/applied.h"
 #include "gateway/gateway.h"
 #include "gateway/cached.h"
 
@@ -181,6 +182,7 @@ enum step step_finish(struct request *r)
     if (r->admission)
         policy_call_cancel(r->admission);
     settle_status(r);
+    applied_over(r);
     struct request *renews = r->cached ? fill_in_background(r) : NULL;
     charge_limits(r);
     if (!r->no_row) {

@@ -2,6 +2,7 @@
 """Guardrails, webhook, plugins and PII sanitizer as a user sees them, without a cache."""
 
 import json
+import threading
 import time
 
 import pytest
@@ -494,3 +495,149 @@ def test_a_rule_installed_while_running(new_upstream, new_gateway):
     assert gateway.post(CHAT, chat("AAA")).status == 400
     gateway.reload_and_wait(fleet([upstream]))
     assert gateway.post(CHAT, chat("AAA")).status == 200
+
+
+# ---- streams with apply
+
+def delta(path, text, **more):
+    if path == MESSAGES:
+        return ("event: content_block_delta\ndata: " + json.dumps(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}) + "\n\n")
+    choice = {"index": 0, "text": text} if path == COMPLETIONS else {"index": 0, "delta": {"content": text}}
+    return "data: " + json.dumps({"id": "c", "choices": [{**choice, "finish_reason": None}], **more}) + "\n\n"
+
+
+def stream_of(path, pieces):
+    """The events of a whole stream with usage 7 and 5."""
+    if path == MESSAGES:
+        start = {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": [],
+                                                      "usage": {"input_tokens": 7, "output_tokens": 1}}}
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}
+        tail = [{"type": "content_block_stop", "index": 0}, last, {"type": "message_stop"}]
+        return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in (start, block)] + \
+            [delta(path, p) for p in pieces] + [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in tail]
+    end = {"index": 0, "finish_reason": "stop", **({"text": ""} if path == COMPLETIONS else {"delta": {}})}
+    usage = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+    return [delta(path, p) for p in pieces] + [
+        f"data: {json.dumps({'id': 'c', 'choices': [end]})}\n\n",
+        f"data: {json.dumps({'id': 'c', 'choices': [], 'usage': usage})}\n\n", "data: [DONE]\n\n"]
+
+
+def stream_text(path, events):
+    text = ""
+    for event in events:
+        if event.data == "[DONE]":
+            continue
+        body = event.json()
+        if path == MESSAGES:
+            text += body.get("delta", {}).get("text", "")
+        else:
+            for choice in body.get("choices", []):
+                text += choice.get("text", "") if path == COMPLETIONS else choice["delta"].get("content", "")
+    return text
+
+
+def streamer(path, pieces):
+    def answer(call):
+        call.begin_events()
+        for event in stream_of(path, pieces):
+            call.chunk(event.encode())
+        call.end()
+    return answer
+
+
+APPLY = {"streaming_post_call": "apply"}
+
+
+@PATHS
+def test_streams_are_masked_while_they_flow(new_upstream, new_gateway, path):
+    text = "mail joe@example.com or +49 170 1234567 now"
+    upstream = new_upstream(streamer(path, [text[n:n + 3] for n in range(0, len(text), 3)]))
+    gateway = new_gateway(fleet([upstream], more=guardrails(
+        rule("mail", "post_call", "redact", builtin="email"), rule("phone", "post_call", "redact", builtin="phone"),
+        **APPLY)), rows=True)
+    with gateway.stream(path, ask(path, "x", stream=True)) as stream:
+        events = stream.all()
+        assert stream.complete and stream_text(path, events) == "mail [REDACTED:EMAIL] or [REDACTED:PHONE] now"
+        assert b"joe@" not in stream.raw and events[-1].data == ("[DONE]" if path != MESSAGES else events[-1].data)
+    row = gateway.row_of(stream)
+    assert (row["prompt_tokens"], row["completion_tokens"], row["status"], row["withheld"]) == (7, 5, 200, 0)
+    assert json.loads(row["annotations"]) == [{"rule": "mail", "in": "reply"}, {"rule": "phone", "in": "reply"}]
+    assert gateway.metrics()["rolter_guardrail_output_redactions_total"] == 2
+
+
+@PATHS
+def test_a_stream_without_a_match_is_untouched(new_upstream, new_gateway, path):
+    upstream = new_upstream(streamer(path, ["The", " answer", " is", " 42", ".\n"]))
+    gateway = new_gateway(fleet([upstream], more=guardrails(
+        rule("mail", "post_call", "redact", builtin="email"), rule("b", "post_call", "block", pattern="secret"), **APPLY)))
+    with gateway.stream(path, ask(path, "x", stream=True)) as stream:
+        stream.all()
+        assert stream.complete
+        assert bytes(stream.raw).decode() == "".join(stream_of(path, ["The", " answer", " is", " 42", ".\n"]))
+
+
+@PATHS
+def test_a_block_ends_the_stream(new_upstream, new_gateway, path):
+    upstream = new_upstream(streamer(path, ["the ", "sec", "ret", " word", " is"]))
+    gateway = new_gateway(fleet([upstream], more=guardrails(
+        rule("no", "post_call", "block", pattern="secret word"), **APPLY)), rows=True)
+    with gateway.client() as client:
+        reply = client.post(path, ask(path, "x", stream=True))
+        assert reply.complete and reply.status == 200 and b"sec" not in reply.body
+        last = reply.events()[-1]
+        assert "no" in last.json()["error"]["message"]
+        if path == MESSAGES:
+            assert last.type == "error" and last.json()["type"] == "error"
+        else:
+            assert last.json()["error"]["code"] == "guardrail_blocked"
+        assert client.get("/healthz").status == 200      # the connection goes on
+    row = gateway.row_of(reply)
+    assert (row["status"], row["withheld"], row["error"]) == (403, 1, "guardrail_blocked: no")
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (7, 5)     # billed like any other
+
+
+def test_text_waits_only_while_it_may_match(new_upstream, new_gateway):
+    steps = []
+
+    def answer(call):
+        call.begin_events()
+        for piece in ("Hello world, ask jo", "e@example.c", "om for", " more."):
+            call.chunk(delta(CHAT, piece).encode())
+            steps.pop(0).wait(15)
+        call.chunk(b"data: [DONE]\n\n")
+        call.end()
+    steps += [threading.Event() for _ in range(4)]
+    gates = list(steps)
+    gateway = new_gateway(fleet([new_upstream(answer)], more=guardrails(
+        rule("mail", "post_call", "redact", builtin="email"), **APPLY)))
+    with gateway.stream(CHAT, chat("x", stream=True)) as stream:
+        assert stream_text(CHAT, [stream.next()]) == "Hello world, ask "
+        gates[0].set()
+        gates[1].set()                         # the address is complete only with the third piece
+        assert stream_text(CHAT, [stream.next(), stream.next()]) == "[REDACTED:EMAIL]"
+        gates[2].set()
+        gates[3].set()
+        assert stream_text(CHAT, stream.all()) == " for more."
+        assert stream.complete
+
+
+def test_a_stream_that_nobody_asked_for_is_seen(new_upstream, new_gateway):
+    upstream = new_upstream(streamer(CHAT, ["a sec", "ret and secret"]))
+    gateway = new_gateway(fleet([upstream], more=guardrails(rule("no", "post_call", "block", pattern="secret"))),
+                          rows=True)
+    reply = gateway.post(CHAT, chat("x"))
+    assert reply.status == 403 and gateway.row_of(reply)["prompt_tokens"] == 7
+
+
+def test_a_broken_stream_stays_broken(new_upstream, new_gateway):
+    def answer(call):
+        call.begin_events()
+        call.chunk(delta(CHAT, "one two").encode())
+        call.close()
+    gateway = new_gateway(fleet([new_upstream(answer)], more=guardrails(
+        rule("mail", "post_call", "redact", builtin="email"), **APPLY)), rows=True)
+    with gateway.stream(CHAT, chat("x", stream=True)) as stream:
+        assert stream_text(CHAT, stream.all()) == "one " and not stream.complete
+    assert gateway.row_of(stream)["status"] == 502
