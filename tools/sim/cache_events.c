@@ -93,6 +93,7 @@ int cache_events_open(struct sim *s, char *ret_error)
 static void greet(struct sim *s)
 {
     event_batch_drop(&s->batch);
+    s->batch.total = 0;
     if (s->batch.style.format == EVENT_SGLANG_MAP || s->batch.style.format == EVENT_SGLANG_ARRAY)
         event_batch_cleared(&s->batch);
     cache_events_flush(s);

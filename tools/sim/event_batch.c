@@ -242,6 +242,7 @@ struct span event_batch_end(struct event_batch *b, double ts)
     msgpack_array(&b->payload, b->n);
     buf_add_span(&b->payload, buf_view(&b->events));
     msgpack_uint(&b->payload, b->style.rank);
+    b->total += b->n;
     event_batch_drop(b);
     return buf_view(&b->payload);
 }

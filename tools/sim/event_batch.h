@@ -31,6 +31,7 @@ struct event_batch {
     struct event_style style;
     struct buf events, payload;
     uint32_t n;
+    uint64_t total; /* events of all batches that were ended */
     /* The store event that may still grow. */
     struct buf hashes, tokens, lora, salt;
     uint64_t parent, last;

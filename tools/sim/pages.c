@@ -270,6 +270,7 @@ static void put_events(struct sim *s, struct json_out *o)
     json_out_member_str(o, "replay_endpoint", publisher_replay_endpoint(s->publisher));
     json_out_member_u64(o, "subscriptions", n->subscriptions);
     json_out_member_u64(o, "batches", n->batches);
+    json_out_member_u64(o, "events", s->batch.total);
     json_out_member_u64(o, "dropped", n->dropped);
     json_out_member_u64(o, "malformed", n->malformed);
     json_out_member_u64(o, "duplicated", n->duplicated);
