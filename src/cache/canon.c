@@ -355,6 +355,8 @@ const char *canon_refuses(const struct json_doc *d)
         return "not_an_object";
     if (d->odd & JSON_ODD_DUPLICATE)
         return "duplicate_member";
+    if (d->odd & JSON_ODD_INVALID_UTF8)
+        return "invalid_utf8";
     if (d->odd & JSON_ODD_LONE_SURROGATE)
         return "lone_surrogate";
     if (d->n <= MEMBERS_MAX)

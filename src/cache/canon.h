@@ -55,7 +55,7 @@ struct canon {
 };
 
 /* NULL when the body has a canonical form; else why it has none, one static word: not_an_object,
- * duplicate_member, lone_surrogate, too_many_members. (Invalid UTF-8 does not get past the parser.) */
+ * duplicate_member, invalid_utf8, lone_surrogate, too_many_members. */
 const char *canon_refuses(const struct json_doc *d);
 
 /* The whole body. Only for documents that canon_refuses lets pass. */

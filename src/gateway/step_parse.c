@@ -23,10 +23,12 @@ static enum step refuse_long_model(struct request *r)
 enum step step_parse(struct request *r)
 {
     struct span body = conn_body(r->conn);
+    /* A body that is no UTF-8 goes up as it is; nothing is cached for it, and a policy refuses it (R52). */
+    static const struct json_limits limits = {.any_bytes = true};
     struct json_fault fault;
     if (body.n >= LARGE_BODY)
         r->body_arena = &r->large;
-    if (!json_parse(r->body_arena, body, NULL, &r->doc, &fault))
+    if (!json_parse(r->body_arena, body, &limits, &r->doc, &fault))
         return request_refuse(r, 400, "invalid_json", NULL, "The body is not valid JSON: %s at byte %zu.",
                               fault.what, fault.at);
     if (!json_is(&r->doc, 0, JSON_OBJECT))
@@ -40,6 +42,8 @@ enum step step_parse(struct request *r)
     if (!json_is(&r->doc, model, JSON_STRING))
         return request_refuse(r, 400, "invalid_type", "model", "\"model\" must be a string.");
     r->model = json_string(&r->doc, model, r->arena);
+    if (UNLIKELY(r->doc.odd & JSON_ODD_INVALID_UTF8) && !json_is_utf8(r->model))
+        return request_refuse(r, 400, "invalid_json", "model", "\"model\" is not valid UTF-8.");
     if (r->model.n > MODEL_BYTES_MAX)
         return refuse_long_model(r);
     r->stream = r->dialect->has_stream && json_is(&r->doc, json_get(&r->doc, 0, "stream"), JSON_TRUE);

@@ -77,6 +77,8 @@ enum step step_policy(struct request *r)
     const struct policy *p = r->plan->policy;
     if (LIKELY(!p))
         return STEP_lookup;
+    if (r->doc.odd & JSON_ODD_INVALID_UTF8) /* no rule could tell what such a text says */
+        return request_refuse(r, 400, "invalid_json", NULL, "The body is not valid UTF-8.");
     r->policy_ticket = policy_ticket_new();
     struct admission_input *in = ARENA_NEW(r->arena, struct admission_input);
     const struct http_head *h = r->head;

@@ -4,10 +4,10 @@
  * strings stay escaped in the text, numbers stay text, until somebody asks. The text must live as long as the
  * document.
  *
- * Strict RFC 8259: UTF-8 is checked, one value and nothing but white space after it, no trailing commas,
- * comments, NaN. Depth, node count and size are bounded. A lone surrogate escape (\ud800) and a duplicate
- * member are legal JSON; they are noted in `odd` because some readers (the cache key) must not trust such a
- * text.
+ * Strict RFC 8259: UTF-8 is checked (and can be let pass), one value and nothing but white space after it, no
+ * trailing commas, comments, NaN. Depth, node count and size are bounded. A lone surrogate escape (\ud800)
+ * and a duplicate member are legal JSON; they are noted in `odd` because some readers (the cache key) must
+ * not trust such a text.
  *
  * Nodes stand in document order: an object's children are name, value, name, value...; `end` is the index
  * behind the whole subtree, so the next sibling of node i is node[i].end. Complexity: O(bytes), no recursion.
@@ -40,6 +40,7 @@ struct json_node {
 enum json_odd {
     JSON_ODD_DUPLICATE = 1,      /* some object has the same name twice (compared after unescaping) */
     JSON_ODD_LONE_SURROGATE = 2, /* some string has an unpaired \uD8xx escape */
+    JSON_ODD_INVALID_UTF8 = 4,   /* only where the limits allow it */
 };
 
 struct json_doc {
@@ -52,6 +53,7 @@ struct json_doc {
 struct json_limits {
     uint32_t max_depth; /* 0 = 128 */
     uint32_t max_nodes; /* 0 = 4,000,000 */
+    bool any_bytes;     /* strings may be no UTF-8: JSON_ODD_INVALID_UTF8 says so, instead of a fault */
 };
 
 struct json_fault {
@@ -90,6 +92,7 @@ bool json_string_eq(const struct json_doc *d, uint32_t i, struct span s);
 /* Streams a string's unescaped content piece by piece to <put>; no allocation. */
 void json_string_each(const struct json_doc *d, uint32_t i, void (*put)(void *arg, const char *p, size_t n),
                       void *arg);
+bool json_is_utf8(struct span s);
 /* Integer without fraction or exponent, in range. */
 bool json_u64(const struct json_doc *d, uint32_t i, uint64_t *ret);
 /* False beyond a double's range; what is too small for one gives zero. */

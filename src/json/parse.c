@@ -91,7 +91,12 @@ static bool check_text(struct json_parser *ps)
         return true;
     size_t bytes = (size_t)(ps->end - ps->text);
     size_t valid = json_utf8_valid(span_of(ps->text, bytes));
-    return valid == bytes || json_scan_fault(ps, ps->text + valid, "invalid UTF-8");
+    if (valid == bytes)
+        return true;
+    if (!ps->any_bytes)
+        return json_scan_fault(ps, ps->text + valid, "invalid UTF-8");
+    ps->odd |= JSON_ODD_INVALID_UTF8;
+    return true;
 }
 
 bool json_parse(struct arena *a, struct span text, const struct json_limits *limits, struct json_doc *ret,
@@ -111,6 +116,7 @@ bool json_parse(struct arena *a, struct span text, const struct json_limits *lim
         .node = stack,
         .max_depth = limits && limits->max_depth ? limits->max_depth : DEFAULT_DEPTH,
         .max_nodes = limits && limits->max_nodes ? limits->max_nodes : DEFAULT_NODES,
+        .any_bytes = limits && limits->any_bytes,
     };
     ps.cap = ps.max_nodes < STACK_NODES ? ps.max_nodes : STACK_NODES;
     if (!check_text(&ps)) {

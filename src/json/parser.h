@@ -18,6 +18,7 @@ struct json_parser {
     uint32_t n, cap;
     uint32_t max_depth, max_nodes;
     uint8_t odd;
+    bool any_bytes;       /* invalid UTF-8 is noted, no fault */
     bool wide;            /* a byte above 0x7f was met somewhere: UTF-8 is checked behind the scan */
     const char *fault_at; /* set with fault_what when a scan returns false */
     const char *fault_what;

@@ -136,3 +136,8 @@ size_t json_utf8_valid(struct span s)
 #endif
     return valid_plain(s);
 }
+
+bool json_is_utf8(struct span s)
+{
+    return json_utf8_valid(s) == s.n;
+}

@@ -468,6 +468,31 @@ def test_messages_and_embeddings(new_upstream, new_gateway):
 
 
 @pytest.mark.parametrize("body,reason", [
+    (b'{"model":"m","messages":[],"x":"a\xff\xc3"}', "invalid_utf8"),
+    (b'{"model":"m","messages":[],"x":"\\ud800"}', "lone_surrogate"),
+    (b'{"model":"m","messages":[],"x":1,"x":1}', "duplicate_member"),
+])
+def test_bodies_that_readers_disagree_about(new_upstream, new_gateway, body, reason):
+    """They bypass the cache and go up as they are."""
+    up = new_upstream(lambda call: call.reply(200, chat_reply("x")))
+    gateway = new_gateway(caching([up]), rows=True)
+    replies = [gateway.post(PATH, body) for _ in range(2)]
+    assert [kind(r) for r in replies] == [("bypass", None)] * 2
+    assert [call.body for call in up.calls] == [body] * 2
+    assert gateway.row_of(replies[0])["cache_reason"] == reason
+
+
+def test_rules_see_no_text_that_is_no_utf8(new_upstream, new_gateway):
+    """A rule could not tell what it says, so it does not pass by."""
+    up = new_upstream(lambda call: call.reply(200, chat_reply("x")))
+    rule = '[guardrails]\nenabled = true\n[[guardrails.rules]]\nname = "r"\npattern = "secret"\nstage = "pre_call"\naction = "block"\n'
+    gateway = new_gateway(caching([up], more=rule))
+    reply = gateway.post(PATH, b'{"model":"m","messages":[{"role":"user","content":"\xff"}]}')
+    assert reply.status == 400 and reply.json()["error"]["code"] == "invalid_json" and not up.calls
+    assert gateway.post(PATH, chat("hello")).status == 200
+
+
+@pytest.mark.parametrize("body,reason", [
     ({"model": "m", "input": "x"}, "store"),
     ({"model": "m", "input": "x", "store": False, "previous_response_id": "r"}, "previous_response_id"),
     ({"model": "m", "input": "x", "store": False, "background": True}, "background"),

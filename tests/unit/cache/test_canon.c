@@ -202,8 +202,9 @@ static const char *refusal(const char *text)
     struct arena a;
     struct json_doc d;
     struct json_fault fault;
+    const struct json_limits limits = {.any_bytes = true};
     arena_init(&a, NULL);
-    assert_true(json_parse(&a, span_str(text), NULL, &d, &fault));
+    assert_true(json_parse(&a, span_str(text), &limits, &d, &fault));
     const char *why = canon_refuses(&d);
     arena_reset(&a);
     return why;
@@ -217,6 +218,8 @@ static void refusals(void **state)
     assert_string_equal(refusal("{\"a\":1,\"a\":1}"), "duplicate_member");
     assert_string_equal(refusal("{\"x\":[{\"a\":1,\"\\u0061\":2}]}"), "duplicate_member");
     assert_string_equal(refusal("{\"a\":\"\\ud800\"}"), "lone_surrogate");
+    assert_string_equal(refusal("{\"a\":\"\xff\"}"), "invalid_utf8");
+    assert_string_equal(refusal("{\"a\xc3\":1}"), "invalid_utf8");
     assert_string_equal(refusal("{\"\\udc00\":1}"), "lone_surrogate");
     struct buf b;
     buf_init(&b, 1 << 20);

@@ -136,6 +136,39 @@ static void faults_name_the_place(void **state)
     }
 }
 
+/* Where it is asked for, bytes that are no UTF-8 pass inside of strings, and are noted; nowhere else. */
+static void any_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int odd; /* -1: a fault */
+    } table[] = {
+        {"\"ab\xff\"", JSON_ODD_INVALID_UTF8},
+        {"[\"\xc3\", 1]", JSON_ODD_INVALID_UTF8},
+        {"{\"\xe4\xb8\":\"\xc3\xa9\"}", JSON_ODD_INVALID_UTF8},
+        {"\"\xc3\xa9\"", 0},
+        {"\xff", -1},
+        {"[1\xff]", -1},
+        {"{\"a\":\x80}", -1},
+        {"\"a\"\xff", -1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct arena a;
+        struct json_doc d;
+        struct json_fault fault;
+        const struct json_limits limits = {.any_bytes = true};
+        arena_init(&a, NULL);
+        if (table[i].odd < 0) {
+            assert_false(json_parse(&a, span_str(table[i].text), &limits, &d, &fault));
+        } else {
+            assert_true(json_parse(&a, span_str(table[i].text), &limits, &d, &fault));
+            assert_int_equal(d.odd, table[i].odd);
+        }
+        arena_reset(&a);
+    }
+}
+
 /* A fault of each kind at each place of a long string. */
 static void strings_are_checked_everywhere(void **state)
 {
@@ -432,6 +465,7 @@ int main(void)
         cmocka_unit_test(bad_texts_are_refused),
         cmocka_unit_test(no_text_at_all_is_refused),
         cmocka_unit_test(faults_name_the_place),
+        cmocka_unit_test(any_bytes),
         cmocka_unit_test(strings_are_checked_everywhere),
         cmocka_unit_test(runs_of_backslashes_are_told_apart),
         cmocka_unit_test(utf8_by_blocks_agrees_with_utf8_by_bytes),
