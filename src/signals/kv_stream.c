@@ -164,12 +164,16 @@ static void replay_failed(struct kv_stream *s, uint64_t now_ms)
     s->cool_until_ms = now_ms + s->cool_ms;
     s->cool_ms = s->cool_ms * 2 < KV_REPLAY_COOL_MAX_MS ? s->cool_ms * 2 : KV_REPLAY_COOL_MAX_MS;
     s->retry = !s->answered;
-    if (s->strict || s->checks)
+    bool strict = s->strict;
+    if (strict)
         lose(s);
-    /* Without the history; but what was replayed so far and the live batches do not meet. */
+    /* What was replayed so far and the live batches do not meet: without it. Who only came late has lost
+     * nothing. */
     while (!catch_up(s)) {
-        note(s, KV_NOTE_GAP);
-        lose(s);
+        if (strict)
+            lose(s);
+        else
+            forget(s, false);
     }
     settle(s);
 }

@@ -85,8 +85,8 @@ enum {
     KV_REPLAY_ROUNDS_MAX = 32,
     KV_REPLAY_COOL_MS = 30000,
     KV_REPLAY_COOL_MAX_MS = 600000,
-    KV_PENDING_BYTES_MAX = 32 << 20,
-    KV_PENDING_MAX = 16384
+    KV_PENDING_BYTES_MAX = 8 << 20,
+    KV_PENDING_MAX = 4096
 };
 
 void kv_stream_init(struct kv_stream *s, const struct kv_stream_calls *calls, void *arg,
