@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "signals/prometheus.h"
 
-enum slot { RUNNING, WAITING, KV_USAGE, START_TIME, GENERATION_RATE, SLOTS };
+enum slot { RUNNING, WAITING, KV_USAGE, START_TIME, GENERATION_RATE, CACHE_TOKENS, HOST_TOKENS, SLOTS };
 
 /* Per slot, best name first. */
 static const struct {
@@ -28,6 +28,8 @@ static const struct {
     {"process_start_time_seconds", START_TIME, true},
     {"vllm:avg_generation_throughput_toks_per_s", GENERATION_RATE, false},
     {"sglang:gen_throughput", GENERATION_RATE, false},
+    {"sglang:max_total_num_tokens", CACHE_TOKENS, true}, /* each rank of a model tells all of it */
+    {"sglang:hicache_host_total_tokens", HOST_TOKENS, true},
 };
 
 static const char cache_config[] = "vllm:cache_config_info";
@@ -57,10 +59,16 @@ bool engine_metrics_parse(struct span text, struct engine_metrics *ret)
     }
     if (!any)
         return false;
-    double slots[SLOTS] = {NAN, NAN, NAN, NAN, NAN};
+    double slots[SLOTS] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     for (size_t k = 0; k < ARRAY_LEN(known); k++)
         if (isnan(slots[known[k].slot]))
             slots[known[k].slot] = found[k];
+    /* The tier in the host's memory has copies of the device's, so the larger one is what there is. fmax
+     * leaves out what is not known. */
+    if (isnan(cache_blocks) && isfinite(slots[CACHE_TOKENS])) {
+        cache_blocks = fmax(slots[CACHE_TOKENS], slots[HOST_TOKENS]);
+        block_tokens = 1;
+    }
     *ret = (struct engine_metrics){
         .running = slots[RUNNING],
         .waiting = slots[WAITING],

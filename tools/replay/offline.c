@@ -80,6 +80,7 @@ struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks, struct
                                          .targets = f->targets,
                                          .n_targets = f->n_targets,
                                          .gateways = (unsigned)f->o->gateways,
+                                         .own_loads = f->o->own_loads,
                                          .seed = f->o->seed,
                                          .text = &f->text,
                                          .sources = sources,

@@ -42,6 +42,8 @@ static const struct row table[] = {
     {"decode-ms", NUMBER, OFFLINE, AT(decode_ms), "MS", "30", "for each token of a reply"},
     {"gateways", POSITIVE, OFFLINE, AT(gateways), "N", "1",
      "gateways that know nothing of each other's picks"},
+    {"own-loads", FLAG, OFFLINE, AT(own_loads), "", "false",
+     "each gateway sees the load of its own requests only (strategies, not others' rules)"},
     {"seed", COUNT, OFFLINE, AT(seed), "N", "1", "of everything that is left to chance"},
     {"threshold", NUMBER, OFFLINE, AT(threshold), "SHARE", "0.5",
      "cache_aware: share of the prompt that pins"},

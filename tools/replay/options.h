@@ -20,7 +20,7 @@ struct options {
     char *json, *html, *record, *follow;
     double speed;
     uint64_t limit, block_tokens, scale, seed;
-    bool skip_bad;
+    bool skip_bad, own_loads;
     /* offline */
     uint64_t replicas, gateways;
     char *strategies;

@@ -12,8 +12,9 @@ static const struct reliability RULES = {.cooldown_base_ms = 5000, .cooldown_max
 
 struct rig {
     struct rig_options o;
-    struct fleet *fleet;
-    struct pool_target *pool;
+    struct fleet **fleets;     /* one, or one of each gateway */
+    struct pool_target *pools; /* n_targets of each fleet */
+    unsigned n_fleets;
     struct balancer **balancers;
     struct lease *leases; /* of each request */
     unsigned *loads;      /* that it met at its target */
@@ -33,25 +34,35 @@ static size_t longest_prompt(const struct trace *t)
     return most;
 }
 
+static struct pool_target *pool_of(const struct rig *g, unsigned gateway)
+{
+    return &g->pools[(g->n_fleets > 1 ? gateway : 0) * g->o.n_targets];
+}
+
 struct rig *rig_new(const struct rig_options *o)
 {
     CHECK(o->n_targets > 0 && o->n_targets <= 64 && o->gateways > 0);
     struct rig *g = MEM_NEW(struct rig);
     g->o = *o;
-    g->fleet = fleet_new(0);
-    g->pool = mem_array(o->n_targets, sizeof *g->pool);
-    for (unsigned i = 0; i < o->n_targets; i++) {
+    g->n_fleets = o->own_loads ? o->gateways : 1;
+    g->fleets = mem_array(g->n_fleets, sizeof *g->fleets);
+    g->pools = mem_array((size_t)g->n_fleets * o->n_targets, sizeof *g->pools);
+    for (unsigned i = 0; i < o->n_targets; i++)
         g->by_use[i] = i;
-        const struct rig_target *t = &o->targets[i];
-        g->pool[i] =
-            (struct pool_target){.target = fleet_target_get(g->fleet, t->name, t->api_base, t->model),
-                                 .weight = 1,
-                                 .cache_tokens = o->cache_tokens,
-                                 .kv = o->sources ? o->sources[i] : NULL};
+    for (unsigned k = 0; k < g->n_fleets; k++) {
+        g->fleets[k] = fleet_new(0);
+        for (unsigned i = 0; i < o->n_targets; i++) {
+            const struct rig_target *t = &o->targets[i];
+            g->pools[k * o->n_targets + i] =
+                (struct pool_target){.target = fleet_target_get(g->fleets[k], t->name, t->api_base, t->model),
+                                     .weight = 1,
+                                     .cache_tokens = o->cache_tokens,
+                                     .kv = o->sources ? o->sources[i] : NULL};
+        }
     }
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
-        g->balancers[i] = balancer_new(o->strategy, g->pool, o->n_targets, &o->settings, NULL);
+        g->balancers[i] = balancer_new(o->strategy, pool_of(g, i), o->n_targets, &o->settings, NULL);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
     g->loads = mem_array(o->text->trace->n + 1, sizeof *g->loads);
     g->receipts = mem_array(o->text->trace->n + 1, sizeof *g->receipts);
@@ -69,9 +80,11 @@ void rig_free(struct rig *g)
         return;
     for (unsigned i = 0; i < g->o.gateways; i++)
         balancer_unref(g->balancers[i]);
-    fleet_free(g->fleet);
+    for (unsigned i = 0; i < g->n_fleets; i++)
+        fleet_free(g->fleets[i]);
+    free(g->fleets);
     free(g->balancers);
-    free(g->pool);
+    free(g->pools);
     free(g->leases);
     free(g->loads);
     free(g->receipts);
@@ -134,12 +147,12 @@ static bool pick_beside_decoy(struct rig *g, unsigned gateway, struct pick_conte
     enum { LEASES_MAX = 2048 };
     unsigned decoy = target == 0, n = 0;
     *ret = (struct pick){.index = -1};
-    unsigned wanted = 4 * (provider_in_flight(target_provider(g->pool[target].target)) + 2);
+    unsigned wanted = 4 * (provider_in_flight(target_provider(pool_of(g, gateway)[target].target)) + 2);
     if (g->o.n_targets < 2 || wanted > LEASES_MAX)
         return false;
     struct lease leases[LEASES_MAX];
     while (n < wanted)
-        CHECK(target_lease_begin(g->pool[decoy].target, &RULES, c->now_ms, false, &leases[n++]));
+        CHECK(target_lease_begin(pool_of(g, gateway)[decoy].target, &RULES, c->now_ms, false, &leases[n++]));
     target_set_add(&c->allowed, target);
     target_set_add(&c->allowed, decoy);
     *ret = pick(g, gateway, c);
@@ -197,7 +210,7 @@ static void note_use(struct rig *g, unsigned target)
 void rig_charge(struct rig *g, size_t i, const struct pick *p, uint64_t now_us)
 {
     CHECK(!g->leases[i].target);
-    struct target *t = g->pool[p->index].target;
+    struct target *t = pool_of(g, g->gateways[i])[p->index].target;
     note_use(g, (unsigned)p->index);
     g->receipts[i] = p->receipt;
     g->loads[i] = provider_load(target_provider(t), now_us / 1000);

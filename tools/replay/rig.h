@@ -2,8 +2,8 @@
  *
  * The gateway's side of an offline replay, made of the very same code: a fleet with one target per replica,
  * one balancer per gateway, and for each request a pick, a lease, a report at its first token and an end.
- * Gateways share the fleet's loads and nothing else. What a pick sees is what the gateway would make of the
- * request's text in a chat with one user turn. Thread: one owner.
+ * Gateways share the fleet's loads and nothing else, or not even these. What a pick sees is what the gateway
+ * would make of the request's text in a chat with one user turn. Thread: one owner.
  */
 #ifndef ROLTER_REPLAY_RIG_H
 #define ROLTER_REPLAY_RIG_H
@@ -21,6 +21,7 @@ struct rig_options {
         const char *name, *api_base, *model;
     } * targets;
     unsigned n_targets, gateways;
+    bool own_loads; /* each gateway sees its own requests only */
     uint64_t seed;
     const struct prompt_text *text;
     const uint64_t *digests; /* of each request's turn; NULL when the strategy does not read prompts */
