@@ -246,7 +246,7 @@ enum store_answer store_get(struct store_port *p, const struct cache_digest *key
                             struct cache_entry **ret_entry)
 {
     struct cache_entry *e = memory_get(p->store->memory, key, now_ms);
-    if (p->redis && !(e && entry_is_fresh(e, now_ms))) {
+    if (p->redis && fn && !(e && entry_is_fresh(e, now_ms))) {
         *w = (struct store_wait){.fn = fn, .port = p, .budget = budget, .stale = e, .key = *key};
         w->began_us = net_now_us(p->loop);
         if (redis_store_get(p, w)) {

@@ -86,7 +86,7 @@ struct store_wait {
 
 /* Looks <key> up. STORE_HIT: *ret_entry is the caller's reference. STORE_WAIT: <fn> comes within the budget,
  * never from inside this call; <w> and <budget> stay in place until then or until store_cancel. A stale entry
- * of memory is given only when Redis has no fresh one. */
+ * of memory is given only when Redis has no fresh one. <fn> NULL: memory alone is asked. */
 enum store_answer store_get(struct store_port *p, const struct cache_digest *key, uint64_t now_ms,
                             struct store_budget *budget, struct store_wait *w, store_fn *fn,
                             struct cache_entry **ret_entry);

@@ -8,7 +8,11 @@
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
+
+/* Memory that stays for the next reply: large values come again and again. */
+enum { KEEP_BYTES = 1 << 20 };
 
 #if HIREDIS_MAJOR >= 1
 typedef size_t elements_t;
@@ -19,6 +23,7 @@ typedef int elements_t;
 struct redis_reader {
     redisReader *hi;
     struct arena arena; /* of the reply being read, or handed out last */
+    struct buf text;    /* the same, when it is one string */
     size_t max_bytes;
     bool handed_out;
     bool broken;
@@ -44,9 +49,18 @@ static void *create_string(const redisReadTask *task, char *p, size_t n)
     const enum redis_type type = task->type == REDIS_REPLY_ERROR    ? REDIS_ERROR
                                  : task->type == REDIS_REPLY_STATUS ? REDIS_STATUS
                                                                     : REDIS_STRING;
+    struct redis_reader *r = task->privdata;
     struct redis_reply *o = object_new(task, type, n);
-    if (o)
-        o->text = arena_dup(&((struct redis_reader *)task->privdata)->arena, span_of(p, n));
+    if (!o)
+        return NULL;
+    if (task->parent) {
+        o->text = arena_dup(&r->arena, span_of(p, n));
+        return o;
+    }
+    buf_clear(&r->text);
+    buf_add(&r->text, p, n);
+    buf_add_char(&r->text, '\0');
+    o->text = span_of(r->text.p, n);
     return o;
 }
 
@@ -115,8 +129,10 @@ struct redis_reader *redis_reader_new(size_t max_bytes)
     r->hi = redisReaderCreateWithFunctions(&FUNCTIONS);
     CHECK(r->hi);
     r->hi->privdata = r;
+    r->hi->maxbuf = KEEP_BYTES;
     r->max_bytes = max_bytes;
     arena_init(&r->arena, NULL);
+    buf_init(&r->text, max_bytes + 1);
     return r;
 }
 
@@ -126,6 +142,7 @@ void redis_reader_free(struct redis_reader *r)
         return;
     redisReaderFree(r->hi);
     arena_reset(&r->arena);
+    buf_fini(&r->text);
     free(r);
 }
 
@@ -141,6 +158,10 @@ const struct redis_reply *redis_reader_next(struct redis_reader *r)
     void *o = NULL;
     if (r->handed_out)
         arena_reset(&r->arena);
+    if (r->handed_out && r->text.cap > KEEP_BYTES) {
+        buf_fini(&r->text);
+        buf_init(&r->text, r->max_bytes + 1);
+    }
     r->handed_out = false;
     if (r->broken)
         return NULL;

@@ -137,7 +137,7 @@ void server_tell(struct redis_server *s, bool bad, const char *fmt, ...)
     va_list ap;
     if (!s->o.tell)
         return;
-    const int n = snprintf(text, sizeof text, "redis (%s): ", s->o.consumer);
+    const int n = snprintf(text, sizeof text, "%s: ", s->o.consumer);
     va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
