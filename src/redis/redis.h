@@ -49,8 +49,8 @@ struct redis_options {
     unsigned max_calls;     /* unanswered commands of one client; 0 = 4096 */
     size_t max_queue_bytes; /* their bytes that the sockets have not taken; 0 = 64 MiB */
     size_t max_reply_bytes; /* 0 = 64 MiB */
-    /* A change of state, one call for all loops, on the thread that saw it: "cache: redis://h:6379 is away: no
-     * answer in 50 ms". Contains no secrets. May be NULL. */
+    /* A change of state, one call for all loops, on the thread that saw it: "cache: redis://h:6379 is away:
+     * no answer in 50 ms". Contains no secrets. May be NULL. */
     void (*tell)(void *arg, bool bad, const char *text);
     void *tell_arg;
 };
