@@ -193,7 +193,7 @@ void sim_options_help(void)
         const struct row *r = &table[i];
         char left[64];
         snprintf(left, sizeof left, "--%s %s", r->name, r->value);
-        printf(" %c %-24s %s%s%s%s\n", r->is_fault ? '*' : ' ', left, r->help, r->fallback ? " [" : "",
+        printf(" %c %-27s %s%s%s%s\n", r->is_fault ? '*' : ' ', left, r->help, r->fallback ? " [" : "",
                r->fallback ? r->fallback : "", r->fallback ? "]" : "");
     }
     puts("\nFor one request, by header: x-sim-fail: STATUS, x-sim-stall: 1, x-sim-cut: EVENTS, x-sim-error: "
