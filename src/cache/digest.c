@@ -61,18 +61,13 @@ static void flush(struct digest_writer *w)
     w->n = 0;
 }
 
-void digest_add(struct digest_writer *w, const void *p, size_t n)
+void digest_add_large(struct digest_writer *w, const void *p, size_t n)
 {
-    if (n > DIGEST_GATHER - w->n) {
-        flush(w);
-        if (n >= DIGEST_GATHER / 2) {
-            CHECK(EVP_DigestUpdate(w->ctx, p, n));
-            return;
-        }
-    }
-    if (n)
-        memcpy(w->gathered + w->n, p, n);
-    w->n += n;
+    flush(w);
+    if (n >= DIGEST_GATHER / 2)
+        CHECK(EVP_DigestUpdate(w->ctx, p, n));
+    else
+        digest_add(w, p, n);
 }
 
 void digest_add_u64(struct digest_writer *w, uint64_t v)

@@ -7,6 +7,7 @@
 #ifndef ROLTER_CACHE_DIGEST_H
 #define ROLTER_CACHE_DIGEST_H
 
+#include "base/check.h"
 #include "base/span.h"
 
 struct cache_digest {
@@ -21,8 +22,19 @@ struct digest_writer {
 };
 
 void digest_begin(struct digest_writer *w);
-/* A piece of any size; no boundary is left between two of them. */
-void digest_add(struct digest_writer *w, const void *p, size_t n);
+/* The way of digest_add when the piece does not fit with what was gathered. */
+void digest_add_large(struct digest_writer *w, const void *p, size_t n);
+/* A piece of any size; no boundary is left between two of them. Inlined: most are a few bytes. */
+static inline void digest_add(struct digest_writer *w, const void *p, size_t n)
+{
+    if (UNLIKELY(n > DIGEST_GATHER - w->n)) {
+        digest_add_large(w, p, n);
+        return;
+    }
+    if (n)
+        memcpy(w->gathered + w->n, p, n);
+    w->n += n;
+}
 /* Eight bytes, little endian. */
 void digest_add_u64(struct digest_writer *w, uint64_t v);
 /* Length, then bytes: "a" and "bc" differ from "ab" and "c". */

@@ -1,66 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/plan.h"
 
-#include <openssl/evp.h>
-#include <pthread.h>
+#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/mem.h"
+#include "cache/digest.h"
 #include "gateway/plan_parts.h"
-
-/* Fetched once: EVP_sha256() costs a look-up in the provider tables at each use. */
-static const EVP_MD *sha256(void)
-{
-    static _Atomic(EVP_MD *) fetched;
-    EVP_MD *md = atomic_load_explicit(&fetched, memory_order_acquire);
-    if (!md) {
-        md = EVP_MD_fetch(NULL, "SHA256", NULL);
-        CHECK_MSG(md != NULL, "OpenSSL has no SHA-256");
-        EVP_MD *none = NULL;
-        if (!atomic_compare_exchange_strong(&fetched, &none, md)) {
-            EVP_MD_free(md);
-            md = none;
-        }
-    }
-    return md;
-}
-
-static pthread_key_t context_of_thread;
-
-static void free_context(void *ctx)
-{
-    EVP_MD_CTX_free(ctx);
-}
-
-static void make_context_key(void)
-{
-    CHECK(pthread_key_create(&context_of_thread, free_context) == 0);
-}
-
-/* Each thread has one, until it ends. */
-static EVP_MD_CTX *context(void)
-{
-    static _Thread_local EVP_MD_CTX *ctx;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (!ctx) {
-        CHECK((ctx = EVP_MD_CTX_new()) != NULL);
-        CHECK(pthread_once(&once, make_context_key) == 0);
-        CHECK(pthread_setspecific(context_of_thread, ctx) == 0);
-    }
-    return ctx;
-}
 
 void plan_key_digest(const char *pepper, struct span key, uint8_t ret[32])
 {
-    EVP_MD_CTX *ctx = context();
-    unsigned n = 32;
-    CHECK(EVP_DigestInit_ex2(ctx, sha256(), NULL));
+    struct digest_writer w;
+    struct cache_digest d;
+    digest_begin(&w);
     if (pepper)
-        CHECK(EVP_DigestUpdate(ctx, pepper, strlen(pepper)));
-    CHECK(EVP_DigestUpdate(ctx, "\x1f", 1));
-    CHECK(EVP_DigestUpdate(ctx, key.p, key.n));
-    CHECK(EVP_DigestFinal_ex(ctx, ret, &n));
+        digest_add(&w, pepper, strlen(pepper));
+    digest_add(&w, "\x1f", 1);
+    digest_add(&w, key.p, key.n);
+    digest_end(&w, &d);
+    memcpy(ret, d.b, sizeof d.b);
 }
 
 const struct plan_key *plan_find_key(const struct plan *p, struct span key)
