@@ -77,7 +77,10 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
 static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
 {
     struct call *c = arg;
-    if (c->secret ? add_secret(&c->reply, p, n) : buf_add(&c->reply, p, n))
+    bool fits = c->secret ? add_secret(&c->reply, p, n) : buf_add(&c->reply, p, n);
+    if (c->secret) /* the loop's read buffer, which nobody looks at after this */
+        explicit_bzero((char *)(uintptr_t)p, n);
+    if (fits)
         return;
     exchange_cancel(x);
     struct call_reply r = {

@@ -31,7 +31,7 @@ struct call_request {
     struct span body;                /* copied */
     unsigned timeout_ms;             /* for everything together; 0 = no limit */
     size_t max_reply_bytes;
-    bool secret; /* request and reply are overwritten before their memory is given back */
+    bool secret; /* the bytes of request and reply are overwritten when they are not needed any more */
 };
 
 /* Starts; <done> comes exactly once, not from inside this call. */

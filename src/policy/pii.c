@@ -48,7 +48,12 @@ static const char *unfit(struct policy_call *c)
 static void begin(struct policy_call *c, struct buf *b, struct json_out *o)
 {
     buf_init(b, SIZE_MAX / 2);
-    buf_reserve(b, c->body.n + 4096 + (c->ticket ? 6 * c->ticket->token_bytes : 0)); /* never moves */
+    size_t names = c->model.n + c->route_name.n + c->trace_id.n + c->request_id.n + c->key_name.n;
+    for (unsigned i = 0; i < c->p->settings->pii.entities.n; i++)
+        names += strlen(c->p->settings->pii.entities.item[i]) + 1;
+    if (c->ticket)
+        names += c->ticket->token_bytes;
+    buf_reserve(b, c->body.n + 6 * names + 4096); /* growing would leave copies behind */
     json_out_init(o, b);
     json_out_object(o);
 }
