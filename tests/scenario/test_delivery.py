@@ -318,3 +318,35 @@ def test_nothing_restored_stays_in_memory(new_upstream, new_gateway):
     memory = process_memory(gateway.pid)
     assert b"hello <NAME>" in memory            # the entry: this looks where it should
     assert hidden.encode() not in memory and hidden[::-1].encode() not in memory
+
+
+def test_planted_secrets_are_nowhere(new_redis, new_upstream, new_gateway):
+    """Two gateways and the Redis between them: addresses of clients and what was restored leave no trace."""
+    def echo(call):
+        assert b"@example.com" not in call.body
+        call.reply(200, chat_reply(call.json()["messages"][-1]["content"]))
+    redis, upstream = new_redis(), new_upstream(echo)
+    rules = guardrails(rule("cards", "pre_call", "redact", builtin="payment_card"),
+                       rule("out", "post_call", "redact", pattern="mail"))
+    with Sanitizer() as sanitizer:
+        config = caching([upstream], 'scope = "route"', more=rules + f'[redis]\nurl = "{redis.url}"\n' + pii(
+            sanitizer, restoration="trusted_downstream", direction="both"))
+        a, b = new_gateway(config, rows=True), new_gateway(config, rows=True)
+        text = "mail {} card 4111 1111 1111 1111"
+        first = a.post(CHAT, chat(text.format(SECRET)))
+        assert said(CHAT, first) == f"[REDACTED] {SECRET} card [REDACTED:CARD]"
+        wait_until(lambda: redis.keys(), "the stored entry")
+        for i in range(4):      # its connections are made when they are first needed
+            b.post(CHAT, chat(f"warm {i}"))
+        second = b.post(CHAT, chat(text.format("bob@example.com")))
+        assert second.headers["x-rolter-cache"] == "hit"
+        assert said(CHAT, second) == "[REDACTED] bob@example.com card [REDACTED:CARD]"
+        stored = [str(redis.command("GET", key)) for key in redis.keys()]
+        assert any("mail <EMAIL_1> card [REDACTED:CARD]" in value for value in stored)   # the upstream's own
+        traces = "".join(stored) + "".join(map(str, redis.keys()))
+        for gateway, reply in ((a, first), (b, second)):
+            gateway.row_of(reply)
+            traces += gateway.rows_path.read_text() + gateway.stderr + gateway.get("/metrics").text()
+        for secret in (SECRET, "bob@example.com", "4111", *sanitizer.tokens):
+            assert secret not in traces, secret
+    assert len(upstream.calls) == 5

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from certificates import Authority, server_context
 from harness import chat, messages
 from services import Sanitizer, Service
 from upstream import chat_reply, dead_port, fleet, metric
@@ -641,3 +642,52 @@ def test_a_broken_stream_stays_broken(new_upstream, new_gateway):
     with gateway.stream(CHAT, chat("x", stream=True)) as stream:
         assert stream_text(CHAT, stream.all()) == "one " and not stream.complete
     assert gateway.row_of(stream)["status"] == 502
+
+
+# ---- services and connections
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_services_over_tls(new_upstream, new_gateway, tmp_path, trusted):
+    authority = Authority(tmp_path)
+    context = server_context(*authority.issue("service", "IP:127.0.0.1"))
+    service = new_upstream(lambda call: call.reply(200, {"action": "block", "reason": "over TLS"}), context=context)
+    more = plugin(service.url + "/x", "p", "pre_upstream", failure_mode="fail_closed")
+    if trusted:
+        more += f'[tls]\nca_bundles = ["{authority.path}"]\n'
+    gateway = new_gateway(fleet([new_upstream(echo)], more=more), rows=True)
+    reply = gateway.post(CHAT, chat("x"))
+    assert reply.status == 400
+    assert gateway.row_of(reply)["error"] == (
+        "plugin_blocked: over TLS" if trusted else "plugin_blocked: plugin p is unavailable (tls)")
+
+
+def test_a_client_that_leaves_while_its_request_is_judged(new_upstream, new_gateway, new_service):
+    silent, upstream = new_service(lambda asked: None), new_upstream(echo)
+    gateway = new_gateway(fleet([upstream], more=webhook(silent, timeout_ms=60000)), rows=True)
+    with gateway.client() as client:
+        client.connection.request("POST", CHAT, json.dumps(chat("x")), {"content-type": "application/json"})
+        silent.wait_calls(1)
+    row = gateway.wait_rows(1)[0]
+    assert row["status"] == 499 and row["prompt_tokens"] == 0 and not upstream.calls
+
+
+def test_many_at_once(new_upstream, new_gateway, new_service):
+    """Calls of many requests do not get into each other's way."""
+    def judge(asked):
+        turn = asked["content"]["messages"][0]
+        return {"action": "transform", "content": {**asked["content"], "messages": [{**turn, "content": turn["content"] * 2}]}}
+    service, upstream = new_service(judge), new_upstream(echo)
+    gateway = new_gateway(fleet([upstream], more=plugin(service, "p", "pre_upstream", timeout_ms=20000)))
+    got = {}
+
+    def run(i):
+        with gateway.client() as client:
+            for k in range(10):
+                text = f"<{i}.{k}>"
+                got[text] = said(CHAT, client.post(CHAT, chat(text)))
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 160 and all(value == text * 2 for text, value in got.items())
