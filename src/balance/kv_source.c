@@ -154,10 +154,10 @@ void kv_source_alive_since(struct kv_source *s, unsigned rank, uint64_t ms)
         kv_source_alive(s, rank, ms);
 }
 
-static void set_held(struct kv_source *s, size_t n)
+/* For other threads; after room was made, so that they never see more than fits. */
+static void show_held(struct kv_source *s)
 {
-    s->held = n;
-    atomic_store_explicit(&s->held_shown, n, memory_order_relaxed);
+    atomic_store_explicit(&s->held_shown, s->held, memory_order_relaxed);
 }
 
 void kv_source_clear(struct kv_source *s, unsigned rank)
@@ -169,12 +169,13 @@ void kv_source_clear(struct kv_source *s, unsigned rank)
         return;
     unsigned place = atomic_load_explicit(&t->place, memory_order_relaxed) - 1;
     atomic_store_explicit(&t->place, 0, memory_order_release);
-    set_held(s, s->held - kv_blocks_held(t->blocks));
+    s->held -= kv_blocks_held(t->blocks);
     s->all -= kv_blocks_all(t->blocks);
     while (n_dying == DYING_MAX)
         sweep_first(SIZE_MAX);
     dying[n_dying++] = (struct dying){t->blocks, place};
     t->blocks = NULL;
+    show_held(s);
 }
 
 void kv_source_stop(struct kv_source *s)
@@ -261,7 +262,7 @@ static struct counts counts_of(const struct kv_blocks *b)
 static void follow(struct kv_source *s, const struct kv_blocks *b, struct counts before)
 {
     s->all += kv_blocks_all(b) - before.all;
-    set_held(s, s->held + kv_blocks_held(b) - before.held);
+    s->held += kv_blocks_held(b) - before.held;
 }
 
 /* Remembered blocks are no held ones, but take room too. */
@@ -270,8 +271,10 @@ static bool is_full(const struct kv_source *s)
     return s->held > s->max_blocks || s->all > s->max_blocks + s->max_blocks / 4 + 64;
 }
 
-static void make_room(struct kv_source *s)
+/* True when something had to go. */
+static bool make_room(struct kv_source *s)
 {
+    bool full = is_full(s);
     while (is_full(s)) {
         unsigned rank = fullest(s);
         struct kv_blocks *b = s->stream[rank].blocks;
@@ -281,6 +284,8 @@ static void make_room(struct kv_source *s)
         if (!some) /* they stand behind each other in a ring: nothing that an engine would say */
             kv_source_clear(s, rank);
     }
+    show_held(s);
+    return full;
 }
 
 static struct kv_blocks *blocks_of(struct kv_source *s, unsigned rank)
@@ -305,9 +310,8 @@ enum kv_kept kv_source_store(struct kv_source *s, unsigned rank, const struct kv
     if (!stored)
         return KV_REFUSED;
     count_size(&s->stream[rank], tokens, overlap);
-    if (!is_full(s))
+    if (!make_room(s))
         return KV_KEPT;
-    make_room(s);
     return kv_source_knows(s, rank, store->hash) ? KV_KEPT : KV_FULL;
 }
 
@@ -330,6 +334,7 @@ void kv_source_remove(struct kv_source *s, unsigned rank, uint64_t hash, enum kv
     struct counts before = counts_of(b);
     kv_blocks_remove(b, hash, tier);
     follow(s, b, before);
+    show_held(s);
 }
 
 bool kv_source_knows(const struct kv_source *s, unsigned rank, uint64_t hash)
