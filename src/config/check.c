@@ -235,6 +235,7 @@ void check_settings(struct reader *r)
     check_policy(r);
     check_virtual_keys(r, &providers);
     check_cache(r);
+    check_semantic(r, &providers);
     check_redis(r);
     check_limits(r);
     map_fini(&providers);

@@ -63,6 +63,7 @@ void check_routes(struct reader *r, const struct map *providers);
 void check_virtual_keys(struct reader *r, const struct map *providers);
 /* Needs routes and keys; settles who shares entries. */
 void check_cache(struct reader *r);
+void check_semantic(struct reader *r, const struct map *providers);
 void check_redis(struct reader *r);
 void check_policy(struct reader *r);
 /* An http or https URL of something that the gateway calls, and [egress] allows it. False when it is no such

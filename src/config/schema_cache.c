@@ -43,7 +43,7 @@ static const struct key_spec route_cache_keys[] = {
     KEY("stale_if_error_secs", KEY_UINT, struct route_cache_settings, stale_if_error_secs, .preset = "0",
         .max = TEN_YEARS_SECS, .unit = "seconds",
         .doc = "For so long after its life an entry is served when the upstream fails."),
-    LATER("semantic", KEY_TABLE, .section = &schema_semantic, .doc = "Hits by meaning."),
+    KEY_SUB("semantic", struct route_cache_settings, semantic, &schema_semantic, .doc = "Hits by meaning."),
 };
 const struct section schema_route_cache =
     SECTION_AS("routes.cache", route_cache_keys, "Response cache of a route.", 0,

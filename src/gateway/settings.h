@@ -13,6 +13,7 @@
 #include "balance/balance.h"
 #include "base/arena.h"
 #include "base/strings.h"
+#include "cache/semantic_settings.h"
 #include "policy/limits.h"
 #include "policy/settings.h"
 #include "signals/kv_feed.h"
@@ -198,6 +199,7 @@ struct route_cache_settings {
     enum cache_sharing scope; /* per_key is in it after loading */
     bool store_truncated, coalesce;
     unsigned stale_while_revalidate_secs, stale_if_error_secs;
+    struct semantic_settings semantic;
 };
 
 struct route_settings {

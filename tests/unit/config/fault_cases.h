@@ -8,6 +8,12 @@
 /* A provider for the cases that need one. */
 #define P "[[providers]]\nname = \"a\"\nkind = \"openai\"\napi_base = \"http://h\"\n"
 
+/* A route with a semantic cache up to its keys. */
+#define C                                                                                                    \
+    P "[cache]\nenabled = true\n[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" "                   \
+      "}]\n[routes.cache]\n"                                                                                 \
+      "[routes.cache.semantic]\n"
+
 #define RULE "[[guardrails.rules]]\nname = \"a\"\nstage = \"pre_call\"\naction = \"block\"\n"
 
 /* All that there are, in their order. */
@@ -375,6 +381,11 @@ static const struct fault_case {
      "t:2:1: warning: health.status_page_interval_secs: has no effect here. Status pages are not read.\n"},
     {"[cache]\nenabled = true\n",
      "t:2:11: warning: cache.enabled: no route and no key asks for the cache ([routes.cache])\n"},
+    {C "provider = \"b\"\nmodel = \"e\"\n",
+     "t:12:12: error: routes.cache.semantic.provider: there is no provider \"b\"\n"},
+    {C "provider = \"a\"\nmodel = \" \"\n", "t:13:9: error: routes.cache.semantic.model: is blank\n"},
+    {C "provider = \"a\"\nmodel = \"e\"\nthreshold = 0\n",
+     "t:14:13: error: routes.cache.semantic.threshold: must be above 0\n"},
     {P "[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" }]\n[routes.cache]\nttl_secs = 1\n",
      "t:5:1: warning: routes.cache: nothing is cached while [cache] enabled is false\n"},
     {P "[cache]\nenabled = true\nmax_entry_bytes = 600\nmemory_bytes = 1000\n[[routes]]\nmodel = "

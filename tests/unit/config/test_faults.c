@@ -132,6 +132,11 @@ static void examples_load(void **state)
                                      "refresh_secs = 2\n"
                                      "stale_secs = 10\n"
                                      "\n"
+                                     "[[providers]]\n"
+                                     "name = \"openai\"\n"
+                                     "kind = \"openai\"\n"
+                                     "api_base = \"https://api.openai.com/v1\"\n"
+                                     "\n"
                                      "[cache]\n"
                                      "enabled = true\n"
                                      "\n"
@@ -147,8 +152,13 @@ static void examples_load(void **state)
                                      "model = \"text-embedding-3-small\"\n"
                                      "threshold = 0.92\n"
                                      "max_candidates = 256\n",
-                                     1);
-    assert_int_equal(s->n_providers, 1);
+                                     0);
+    assert_int_equal(s->n_providers, 2);
+    const struct semantic_settings *m = &s->routes[0].cache.semantic;
+    assert_true(m->present && m->threshold == 0.92 && m->max_candidates == 256);
+    assert_true(m->guard == SEMANTIC_GUARD_NONE && m->lookup == SEMANTIC_WAIT &&
+                m->embedding_timeout_ms == 2000);
+    assert_string_equal(m->provider, "openai");
     assert_string_equal(s->providers[0].name, "vllm-a");
     assert_int_equal(s->routes[0].n_targets, 1);
     settings_free(s);
