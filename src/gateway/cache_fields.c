@@ -73,6 +73,9 @@ static void hit_fields(const struct cached *c, struct buf *b)
 {
     static const char *const kinds[] = {"", "exact", "semantic", "coalesced"};
     buf_printf(b, "x-rolter-cache: hit\r\nx-rolter-cache-kind: %s\r\n", kinds[c->kind]);
+    double similarity;
+    if (semantic_similarity(c->request, &similarity))
+        buf_printf(b, "x-rolter-cache-similarity: %.4f\r\n", similarity);
     if (c->kind == CACHE_COALESCED) {
         BUF_LIT(b, "cache-status: rolter; fwd=uri-miss; collapsed\r\n");
         return;

@@ -12,6 +12,7 @@
 #include "cache/key.h"
 #include "gateway/reply_cache.h"
 #include "gateway/request.h"
+#include "gateway/semantic.h"
 
 enum pump { PUMP_NONE, PUMP_ENTRY, PUMP_FLIGHT };
 
@@ -47,6 +48,7 @@ struct cached {
     struct flight_member flight;
     unsigned rounds; /* flights that released this request */
     struct capture *capture;
+    struct semantic *semantic; /* NULL: not looked up by meaning */
 
     /* the reply's way out */
     enum pump pump;
@@ -61,6 +63,11 @@ struct cached {
 enum step cached_serve_stale(struct request *r);
 /* Serves <e> (takes the reference over). */
 enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind kind, const char *reason);
+/* The last check before a replay (C7): streams and whole replies never serve each other. */
+bool cached_fits(const struct request *r, const struct cache_entry *e);
+/* What the request's keys are made of. <headers> is what *ret points to. */
+void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
+                      struct key_input *ret);
 
 /* The last check before a replay (C7): streams and whole replies never serve each other. */
 bool cached_fits(const struct request *r, const struct cache_entry *e);

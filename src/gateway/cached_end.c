@@ -16,6 +16,7 @@ void cached_end(struct request *r)
     store_cancel(&c->wait);
     capture_fail(r, r->client_gone ? "client_gone" : "upstream_failed");
     flight_leave(&c->flight);
+    semantic_end(r);
     if (!c->is_background)
         metric_add(c->plan->m_requests[c->kind][c->result], 1);
     entry_unref(c->entry);
@@ -43,6 +44,20 @@ static void saved(const struct request *r, const struct entry_facts *f, struct r
         row->saved_cost_usd = cost;
 }
 
+/* "semantic 0.9731", "not_found, semantic: number" */
+static struct span cache_reason(const struct request *r)
+{
+    const struct cached *c = r->cached;
+    double similarity;
+    if (c->is_background)
+        return SPAN("revalidate");
+    if (semantic_similarity(r, &similarity))
+        return span_str(arena_printf(r->arena, "%s %.4f", c->reason, similarity));
+    if (c->result == CACHE_MISS && semantic_reason(r))
+        return span_str(arena_printf(r->arena, "%s, semantic: %s", c->reason, semantic_reason(r)));
+    return span_str(c->reason);
+}
+
 void cached_row(const struct request *r, struct row *row)
 {
     const struct cached *c = r->cached;
@@ -52,7 +67,7 @@ void cached_row(const struct request *r, struct row *row)
         fmt_hex_bytes(hex, c->scope->digest.b, 8);
         row->cache_scope = span_of(hex, 16);
     }
-    row->cache_reason = span_str(c->is_background ? "revalidate" : c->reason);
+    row->cache_reason = cache_reason(r);
     if (c->result != CACHE_HIT || !c->entry)
         return;
     const struct entry_facts *f = &c->entry->facts;

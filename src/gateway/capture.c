@@ -189,6 +189,7 @@ static struct cache_entry *judge_and_store(struct request *r, const char **ret_w
         return e;
     metric_add(metric_plain(M_CACHE_STORES), 1);
     explain_stored(r->worker->cache->explain, &c->key, &c->owner, c->stamp, e->facts.stale_until_ms);
+    semantic_stored(r, e);
     return e;
 }
 

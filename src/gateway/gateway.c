@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "gateway/gateway_limits.h"
 #include "gateway/reply_cache.h"
+#include "gateway/semantic.h"
 #include "gateway/request.h"
 #include "gateway/row_writer.h"
 #include "gateway/worker.h"
@@ -84,8 +85,12 @@ static bool make_cache(struct gateway *g, char *ret_error)
 static void worker_take_cache(struct worker *w)
 {
     w->cache = w->gateway->cache;
-    if (w->cache && !w->store)
-        w->store = store_open(w->cache->store, &w->loop);
+    if (!w->cache || w->store)
+        return;
+    w->store = store_open(w->cache->store, &w->loop);
+    w->semantic = (struct semantic_port){.index = w->cache->semantic,
+                                         .redis = store_redis(w->store),
+                                         .name_space = store_namespace(w->cache->store)};
 }
 
 static bool worker_init(struct gateway *g, struct worker *w, unsigned index, char *ret_error)
@@ -95,6 +100,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     w->plan = plan_ref(g->plan);
     list_init(&w->requests);
     list_init(&w->free_requests);
+    list_init(&w->lookups);
     buf_init(&w->out, 64 << 20);
     buf_init(&w->whole, WORKER_WHOLE_MAX);
     buf_init(&w->row_text, 1 << 20);
@@ -144,6 +150,7 @@ static void worker_close(struct worker *w)
     LIST_EACH(node, &w->requests)
     request_run(LIST_ITEM(node, struct request, node), STEP_finish);
     CHECK(list_empty(&w->requests));
+    semantic_close_worker(w);
     store_close(w->store);
     w->store = NULL;
     tokenizer_free(w->tokenizer);

@@ -111,6 +111,8 @@ struct plan *plan_build(struct settings *settings, struct fleet *fleet, struct p
     plan_build_providers(p);
     plan_build_routes(p, previous);
     plan_build_cache(p);
+    if (p->settings->cache.enabled)
+        plan_build_semantic(p);
     plan_build_keys(p);
     build_policy(p);
     plan_build_limits(p, previous);
@@ -130,6 +132,7 @@ void plan_unref(struct plan *p)
         return;
     uint64_t now_ms = clock_mono_ms();
     policy_free(p->policy);
+    plan_free_semantic(p);
     plan_free_limits(p);
     plan_free_keys(p);
     plan_free_routes(p, now_ms);

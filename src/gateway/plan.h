@@ -23,6 +23,7 @@
 #include "observe/metrics.h"
 
 struct policy;
+struct plan_semantic;
 
 enum auth_style { AUTH_BEARER, AUTH_X_API_KEY, AUTH_API_KEY };
 
@@ -87,6 +88,7 @@ struct plan_cache {
     uint64_t purge_id;
     struct span *overridden; /* body members that the route sets whatever the caller says */
     unsigned n_overridden;
+    struct plan_semantic *semantic;   /* NULL: no lookups by meaning (gateway/semantic.h) */
     metric_series_t m_requests[4][3]; /* by enum cache_kind, enum cache_result */
 };
 

@@ -18,6 +18,8 @@ void plan_build_routes(struct plan *p, struct plan *previous);
 void plan_free_routes(struct plan *p, uint64_t now_ms);
 /* After routes and providers. */
 void plan_build_cache(struct plan *p);
+void plan_build_semantic(struct plan *p);
+void plan_free_semantic(struct plan *p);
 void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
                     const struct strategy_settings *settings, const struct target_settings *targets,
                     unsigned n, const char *public_model, const struct plan_pool *previous);

@@ -7,6 +7,9 @@
 #include "base/mem.h"
 #include "observe/metrics.h"
 
+/* Vectors may take a quarter of what entries may take, beside them. */
+enum { VECTORS_SHARE = 4, KNOWN_TEXTS_BYTES = 16 << 20 };
+
 /* One line for each change of Redis' state (C10). */
 static void tell(void *arg, bool bad, const char *text)
 {
@@ -37,6 +40,8 @@ struct reply_cache *reply_cache_new(const struct settings *s, unsigned n_workers
     c->purge = store_purges(store);
     c->flights = flight_table_new(n_workers);
     c->explain = explain_new();
+    c->semantic = semantic_index_new(s->cache.memory_bytes / VECTORS_SHARE);
+    c->embedder = embedder_new(KNOWN_TEXTS_BYTES);
     return c;
 }
 
@@ -45,6 +50,8 @@ void reply_cache_free(struct reply_cache *c)
     if (!c)
         return;
     flight_table_free(c->flights);
+    semantic_index_free(c->semantic);
+    embedder_free(c->embedder);
     explain_free(c->explain);
     store_free(c->store);
     free(c);

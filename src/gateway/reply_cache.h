@@ -7,8 +7,10 @@
 #ifndef ROLTER_GATEWAY_REPLY_CACHE_H
 #define ROLTER_GATEWAY_REPLY_CACHE_H
 
+#include "cache/embedder.h"
 #include "cache/explain.h"
 #include "cache/flight.h"
+#include "cache/semantic_index.h"
 #include "cache/store.h"
 #include "gateway/settings.h"
 
@@ -20,6 +22,8 @@ struct reply_cache {
     struct cache_purge *purge; /* the store's */
     struct flight_table *flights;
     struct explain *explain;
+    struct semantic_index *semantic; /* vectors of stored replies */
+    struct embedder *embedder;
 };
 
 /* NULL with a text in ret_error (256 bytes): Redis' URL or the namespace cannot be used. */

@@ -271,8 +271,6 @@ bool upstream_body(struct request *r, struct iovec *iov, unsigned *ret_n, size_t
 bool upstream_field_goes_up(const struct request *r, const struct http_field *f);
 bool upstream_field_is_forwarded(const struct request *r, const struct http_field *f);
 
-/* After a miss of the exact layer: the next step, or parked. */
-enum step semantic_lookup(struct request *r);
 /* Whether the policy must see the reply to this request; one that is an event stream never waits (D5). */
 bool delivery_is_policed(const struct request *r);
 

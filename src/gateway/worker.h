@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "cache/semantic_index.h"
 #include "gateway/plan.h"
 #include "net/exchange.h"
 #include "net/server.h"
@@ -35,6 +36,8 @@ struct worker {
     struct tokenizer *tokenizer;
     struct reply_cache *cache; /* the gateway's; NULL while nothing caches */
     struct store_port *store;  /* this loop's way to its store */
+    struct semantic_port semantic;
+    struct list lookups; /* by meaning, those that outlive their requests included */
     struct row_ring *rows;
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */
