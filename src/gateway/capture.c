@@ -185,11 +185,13 @@ static struct cache_entry *judge_and_store(struct request *r, const char **ret_w
         not_stored(*ret_why);
         return NULL;
     }
-    if (store_put(r->worker->store, e, e->facts.created_ms) != MEMORY_STORED)
+    bool in_memory = store_put(r->worker->store, e, e->facts.created_ms) == MEMORY_STORED;
+    if (in_memory || r->worker->semantic.redis)
+        semantic_stored(r, e);
+    if (!in_memory)
         return e;
     metric_add(metric_plain(M_CACHE_STORES), 1);
     explain_stored(r->worker->cache->explain, &c->key, &c->owner, c->stamp, e->facts.stale_until_ms);
-    semantic_stored(r, e);
     return e;
 }
 

@@ -7,8 +7,29 @@
 #include "base/mem.h"
 #include "observe/metrics.h"
 
-/* Vectors may take a quarter of what entries may take, beside them. */
-enum { VECTORS_SHARE = 4, KNOWN_TEXTS_BYTES = 16 << 20 };
+/* Vectors may take a quarter of what entries may take, beside them; searches need them in memory, also where
+ * entries are in Redis alone. */
+enum { VECTORS_SHARE = 4, VECTORS_MIN_BYTES = 16 << 20, KNOWN_TEXTS_BYTES = 16 << 20 };
+
+static size_t vectors_bytes(uint64_t memory_bytes)
+{
+    uint64_t share = memory_bytes / VECTORS_SHARE;
+    return share > VECTORS_MIN_BYTES ? (size_t)share : VECTORS_MIN_BYTES;
+}
+
+static double vector_bytes_now(void *arg)
+{
+    struct vectors_stats s;
+    vectors_stats(arg, &s);
+    return (double)s.bytes;
+}
+
+static double vectors_now(void *arg)
+{
+    struct vectors_stats s;
+    vectors_stats(arg, &s);
+    return (double)s.entries;
+}
 
 /* One line for each change of Redis' state (C10). */
 static void tell(void *arg, bool bad, const char *text)
@@ -40,7 +61,10 @@ struct reply_cache *reply_cache_new(const struct settings *s, unsigned n_workers
     c->purge = store_purges(store);
     c->flights = flight_table_new(n_workers);
     c->explain = explain_new();
-    c->semantic = semantic_index_new(s->cache.memory_bytes / VECTORS_SHARE);
+    c->semantic = semantic_index_new(vectors_bytes(s->cache.memory_bytes));
+    struct vectors *v = semantic_index_vectors(c->semantic);
+    metric_set_function(metric_plain(M_SEMANTIC_BYTES), vector_bytes_now, v);
+    metric_set_function(metric_plain(M_SEMANTIC_VECTORS), vectors_now, v);
     c->embedder = embedder_new(KNOWN_TEXTS_BYTES);
     return c;
 }
@@ -50,6 +74,8 @@ void reply_cache_free(struct reply_cache *c)
     if (!c)
         return;
     flight_table_free(c->flights);
+    metric_set_function(metric_plain(M_SEMANTIC_BYTES), NULL, NULL);
+    metric_set_function(metric_plain(M_SEMANTIC_VECTORS), NULL, NULL);
     semantic_index_free(c->semantic);
     embedder_free(c->embedder);
     explain_free(c->explain);

@@ -6,6 +6,8 @@ each miss is the work of the partition, of a bypass or of the guard, and each hi
 import math
 
 from cache_rig import PRICES, caching
+from harness import wait_until
+from upstream import metric
 
 EMBED_PRICES = '[[model_prices]]\nmodel = "embed"\ninput_per_mtok = 500000\noutput_per_mtok = 0\n'
 SAME = [0.25, -0.5, 1.0, 0.125]
@@ -56,3 +58,17 @@ def bag(text, dims=64):
         for k in range(dims):
             out[k] += math.sin(seed * (k + 1) * 0.7)
     return out
+
+
+PROBE = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}
+
+
+def connected(gateway, headers=None):
+    """Waits until a lookup of the gateway reaches Redis. Asks neither the upstream nor for an embedding."""
+    name = metric("rolter_cache_redis_total", result="miss")
+    before = gateway.metrics()[name]
+
+    def reached():
+        assert gateway.post("/v1/messages", PROBE, {"cache-control": "only-if-cached", **(headers or {})}).status == 504
+        return gateway.metrics()[name] > before
+    wait_until(reached, "Redis behind the gateway")

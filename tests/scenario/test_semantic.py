@@ -10,7 +10,7 @@ import pytest
 
 from cache_rig import PATH, Counting, ask, chunk, kind, stream_answer
 from harness import chat, messages, wait_until
-from semantic_rig import SAME, Vectors, bag, semantic
+from semantic_rig import SAME, Vectors, bag, connected, semantic
 from upstream import chat_reply, dead_port, metric, wait_idle
 
 HIT = ("hit", "semantic")
@@ -40,14 +40,32 @@ class Both(Counting):
             call.reply(200, {"object": "list", "model": "m", "data": [{"index": 0, "embedding": [n]}]})
 
 
-@pytest.fixture
-def rig(new_upstream, new_gateway):
-    """rig(keys, ...): (gateway, upstream, vectors)."""
-    def make(keys="", vector=None, answer=None, upstream=None, **options):
+@pytest.fixture(params=["memory", "redis"])
+def rig(request, new_upstream, new_gateway, new_redis):
+    """rig(keys, ...): (gateway, upstream, vectors). Twice: with bodies in memory, and with none in memory, all of them in a
+    real redis-server."""
+    def make(keys="", vector=None, answer=None, upstream=None, more="", **options):
         up = upstream or Both(new_upstream)
         vectors = Vectors(new_upstream, vector or (lambda text: SAME), answer)
-        return new_gateway(semantic(up, vectors, keys, **options), rows=True), up, vectors
+        if request.param == "redis":
+            more += f'[redis]\nurl = "{new_redis().url}"\nbudget_ms = 5000\n'
+            options["cache"] = "memory_bytes = 0\n"
+            if "[server]" not in more:
+                more += "[server]\nport = 0\nworkers = 1\n"  # one connection: what is written is there for the next request
+        make.config = lambda k: semantic(up, vectors, k, more=more, **options)
+        gateway = new_gateway(make.config(keys), rows=True)
+        if request.param == "redis":
+            connected(gateway, {"authorization": "Bearer sk-ann"} if "virtual_keys" in more else {})
+        return gateway, up, vectors
     return make
+
+
+def wait_rows(gateway, n):
+    """Rows but for those of `connected`."""
+    def look():
+        rows = [row for row in gateway.rows() if row["path"] != ANTHROPIC]
+        return rows if len(rows) >= n else None
+    return wait_until(look, f"{n} rows")
 
 
 def post(gateway, body, path=PATH, headers=None):
@@ -87,12 +105,13 @@ def test_other_words_hit(rig):
 def test_rows_of_hits_and_of_embeddings(rig):
     gateway, up, vectors = rig()
     first, other = ask(gateway, "one"), ask(gateway, "another")
-    miss, hit = [row for row in gateway.wait_rows(4) if row["path"] == PATH]
+    rows = wait_rows(gateway, 4)  # those of two workers come in any order
+    miss, hit = sorted((row for row in rows if row["path"] == PATH), key=lambda row: row["cache_hit"])
     assert (miss["cache_hit"], miss["cache_reason"]) == (0, "not_found, semantic: not_similar")
     assert (hit["cache_hit"], hit["cache_reason"], hit["cost_usd"]) == (1, "semantic 1.0000", 0)
     assert (hit["saved_tokens"], hit["saved_cost_usd"]) == (5, miss["cost_usd"])
-    embeddings = [row for row in gateway.rows() if row["path"] == "/v1/embeddings"]
-    assert [row["request_id"] for row in embeddings] == [first.headers["x-request-id"], other.headers["x-request-id"]]
+    embeddings = [row for row in rows if row["path"] == "/v1/embeddings"]
+    assert {row["request_id"] for row in embeddings} == {r.headers["x-request-id"] for r in (first, other)}
     for row in embeddings:
         assert (row["provider"], row["target"], row["cache_reason"]) == ("emb", "embed", "embedding")
         assert (row["prompt_tokens"], row["cost_usd"], row["status"]) == (7, 3.5, 200)
@@ -378,7 +397,7 @@ def test_equal_texts_at_a_time_make_one_call(rig):
     def answer(call):
         gate.wait(10)
         vectors.give(call, SAME)
-    gateway, up, vectors = rig(answer=answer, more="[server]\nworkers = 2\n")
+    gateway, up, vectors = rig(answer=answer, more="[server]\nport = 0\nworkers = 2\n")
     replies = []
     threads = [threading.Thread(target=lambda i=i: replies.append(ask(gateway, "one", user=f"u{i}"))) for i in range(6)]
     for thread in threads:
@@ -479,10 +498,10 @@ def test_shadow_measures_and_serves_fresh(rig, new_upstream):
 def test_entries_survive_a_reload_and_a_new_model_starts_anew(rig, new_upstream):
     gateway, up, vectors = rig()
     assert kind(ask(gateway, "one")) == MISS
-    gateway.reload_and_wait(semantic(up, vectors, "max_candidates = 99"))
+    gateway.reload_and_wait(rig.config("max_candidates = 99"))
     assert kind(ask(gateway, "two")) == HIT
-    text = semantic(up, vectors).replace('model = "embed"\n\n', 'model = "other"\n\n')
-    assert text != semantic(up, vectors)
+    text = rig.config("").replace('model = "embed"\n\n', 'model = "other"\n\n')
+    assert text != rig.config("")
     vectors.own = lambda call: call.reply(200, {"data": [{"embedding": SAME}]})
     gateway.reload_and_wait(text)
     assert kind(ask(gateway, "three")) == MISS
