@@ -182,13 +182,13 @@ void store_close(struct store_port *p)
         return;
     for (struct list *node; (node = list_pop(&p->waits));)
         store_cancel(LIST_ITEM(node, struct store_wait, node));
-    redis_client_free(p->redis);
     if (p->keeper) {
         if (p->store->share)
-            share_stop(p->store->share);
+            share_stop(p->store->share); /* its call is the client's */
         uv_close((uv_handle_t *)p->keeper, on_keeper_closed);
         atomic_store(&p->store->has_keeper, false);
     }
+    redis_client_free(p->redis);
     if (p->resolver)
         resolver_free(p->resolver);
     free(p);

@@ -95,7 +95,8 @@ enum redis_outcome redis_command(struct redis_client *c, const struct redis_requ
 enum redis_outcome redis_transaction(struct redis_client *c, const struct redis_request *q, unsigned n,
                                      unsigned timeout_ms, redis_fn *fn, void *arg,
                                      struct redis_call **ret_call);
-/* <fn> does not come any more. The command may be carried out all the same. */
+/* <fn> does not come any more. The command may be carried out all the same. Not after redis_client_free, with
+ * which all calls go. */
 void redis_cancel(struct redis_call *call);
 
 #endif
