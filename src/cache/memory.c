@@ -9,10 +9,11 @@
 #include "cache/memory_impl.h"
 
 enum {
-    SHARDS_MAX = 16,
+    SHARDS_MAX = 1024,
     ENTRIES_LEAST = 16,   /* of the largest size, in a shard */
     EVICT_AT_A_TIME = 32, /* under one hold of the lock */
     ENTRY_EXPECTED = 1 << 20,
+    SHARD_LEAST = 4 << 20, /* bytes */
 };
 
 struct cache_memory {
@@ -23,12 +24,14 @@ struct cache_memory {
     struct shard *shards;
 };
 
-/* Few large shards rather than many small ones: an entry of the largest size is to push out few others. */
+/* As many as leave each with room for some entries of the largest size, which push out others. So a shard of
+ * a large store stays small, and its index grows in steps that take no time worth speaking of. */
 static unsigned shards_for(const struct memory_options *o)
 {
     uint64_t entry = o->max_entry_bytes ? o->max_entry_bytes : ENTRY_EXPECTED;
     unsigned n = 1;
-    while (n < SHARDS_MAX && o->memory_bytes / (2 * n) / ENTRIES_LEAST >= entry)
+    while (n < SHARDS_MAX && o->memory_bytes / (2 * n) >= SHARD_LEAST &&
+           o->memory_bytes / (2 * n) / ENTRIES_LEAST >= entry)
         n *= 2;
     return n;
 }
@@ -62,7 +65,7 @@ void memory_free(struct cache_memory *m)
 /* Other bits than the index uses. */
 static struct shard *shard_of(struct cache_memory *m, const struct cache_digest *key)
 {
-    return &m->shards[key->b[31] & (m->n_shards - 1)];
+    return &m->shards[(key->b[31] << 8 | key->b[30]) & (m->n_shards - 1)];
 }
 
 static bool is_purged(const struct cache_memory *m, const struct cache_entry *e)
