@@ -61,7 +61,7 @@ static void raw_prompt(const struct json_doc *d, const struct prompt_options *o,
             text.n--;
     }
     *ret = (struct prompt_context){
-        .text = text,
+        .text = o && o->each_only ? SPAN_NONE : text,
         .len = d->text.n,
         .digest = o && o->each_only ? 0 : hash_bytes(d->text.p, d->text.n),
         .head_len = d->text.n,

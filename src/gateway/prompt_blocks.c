@@ -11,10 +11,14 @@ static void feed(void *arg, const char *p, size_t n)
     block_chain_feed(arg, p, n);
 }
 
-static uint64_t salt_with(const struct json_doc *d, const char *member, struct arena *a, uint64_t salt)
+enum salt_kind { SALT_CACHE = 1, SALT_ADAPTER };
+
+/* The same word means something else in another member. */
+static uint64_t salt_with(const struct json_doc *d, const char *member, enum salt_kind kind, struct arena *a,
+                          uint64_t salt)
 {
     struct span v = json_string(d, json_get(d, 0, member), a);
-    return v.n ? hash_bytes_seed(v.p, v.n, salt + 1) : salt;
+    return v.n ? hash_mix(hash_bytes_seed(v.p, v.n, kind), salt) : salt;
 }
 
 void prompt_blocks_read(enum dialect_id id, const struct json_doc *d, struct arena *a,
@@ -22,7 +26,8 @@ void prompt_blocks_read(enum dialect_id id, const struct json_doc *d, struct are
 {
     struct block_chain c;
     uint32_t room = block_chain_room(d->text.n + SLACK);
-    uint64_t salt = salt_with(d, "lora_path", a, salt_with(d, "cache_salt", a, 0));
+    uint64_t salt = salt_with(d, "cache_salt", SALT_CACHE, a, 0);
+    salt = salt_with(d, "lora_path", SALT_ADAPTER, a, salt);
     block_chain_begin(&c, salt, arena_alloc(a, room * sizeof(uint64_t)), room);
     struct prompt_options o = {.include_tools = true, .each = feed, .arg = &c, .each_only = true};
     dialect_prompt_with(id, d, &o, a, ret_context);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "dialect/dialect.h"
+#include "gateway/prompt_blocks.h"
 
 static void collect(void *arg, const char *p, size_t n)
 {
@@ -59,6 +60,22 @@ static void check_prompt(enum dialect_id id, const struct json_doc *d, bool tool
     CHECK(again.digest == c.digest && again.len == c.len && span_eq(again.text, c.text));
 }
 
+/* Without copies: the same bytes, but for eight of each value of media. */
+static void check_each_only(enum dialect_id id, const struct json_doc *d, struct arena *a,
+                            const struct buf *seen, struct buf *only)
+{
+    struct prompt_context c;
+    struct prompt_blocks b;
+    struct prompt_options o = {.include_tools = true, .each = collect, .arg = only, .each_only = true};
+    buf_clear(only);
+    size_t used = a->used_bytes;
+    dialect_prompt_with(id, d, &o, a, &c);
+    CHECK(a->used_bytes == used && c.digest == 0 && c.head_len + c.turn_len <= c.len);
+    CHECK(only->full || (only->n >= c.len && is_within(buf_view(seen), buf_view(only))));
+    prompt_blocks_read(id, d, a, &b, &c);
+    CHECK((uint64_t)b.n * 64 <= b.bytes && (only->full || b.bytes == only->n));
+}
+
 static void check_usage(const struct dialect *dialect, enum dialect_id id, const struct json_doc *d)
 {
     struct usage u, e, none;
@@ -89,17 +106,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena a;
     struct json_doc d;
     struct json_fault fault;
-    struct buf seen;
+    struct buf seen, only;
     arena_init(&a, NULL);
     buf_init(&seen, 1 << 24);
+    buf_init(&only, 1 << 26);
     if (json_parse(&a, span_of((const char *)data, size), NULL, &d, &fault)) {
         for (enum dialect_id id = 0; id < DIALECT_COUNT; id++) {
             check_prompt(id, &d, false, &a, &seen);
             check_prompt(id, &d, true, &a, &seen);
+            check_each_only(id, &d, &a, &seen, &only);
             check_usage(dialect_get(id), id, &d);
         }
     }
     buf_fini(&seen);
+    buf_fini(&only);
     arena_reset(&a);
     return 0;
 }
