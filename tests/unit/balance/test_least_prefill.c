@@ -57,7 +57,7 @@ static unsigned serve(struct pool *p, const struct prompt *q, double cached_shar
 {
     struct pick got = pick_at(p, q, 1000);
     struct prompt_usage u = {.tokens = q->n * 16, .cached_known = cached_share >= 0};
-    u.cached = (uint64_t)(cached_share * q->n * 16 + 0.5);
+    u.cached = u.cached_known ? (uint64_t)(cached_share * q->n * 16 + 0.5) : 0;
     balance_first_token(p->balancer, &got.receipt, 1000, false);
     balance_learn(p->balancer, &got.receipt, &u);
     return (unsigned)got.index;
