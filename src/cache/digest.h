@@ -27,7 +27,7 @@ void digest_add_large(struct digest_writer *w, const void *p, size_t n);
 /* A piece of any size; no boundary is left between two of them. Inlined: most are a few bytes. */
 static inline void digest_add(struct digest_writer *w, const void *p, size_t n)
 {
-    if (UNLIKELY(n > DIGEST_GATHER - w->n)) {
+    if (UNLIKELY(n > DIGEST_GATHER || w->n > DIGEST_GATHER - n)) {
         digest_add_large(w, p, n);
         return;
     }

@@ -30,10 +30,12 @@ struct flight {
     struct byte_log log;
     _Atomic uint64_t cut_offset; /* readers before it are cut off */
     _Atomic unsigned n_followers;
+    _Atomic uint64_t front; /* how far the quickest reader has come by its cursor */
 
     pthread_mutex_t lock; /* what follows */
     enum flight_state state;
-    bool is_stream, dropped, paused, leader_reads, leader_gone;
+    bool is_stream, dropped, leader_reads, leader_lags, leader_gone;
+    _Atomic bool paused; /* written under the lock; readers that advance look at it */
     unsigned n_lagging;
     char *head;
     size_t head_bytes;
@@ -171,10 +173,35 @@ static bool all_lag(const struct flight *f)
     return readers > 0 && f->n_lagging >= readers;
 }
 
-/* Who reads has changed. Under the lock. */
+/* The bytes of a stream have run away from everybody who reads them. A leader that does not lag takes them as
+ * they come. Under the lock, or by a reader that looks again under it. */
+static bool runs_away(struct flight *f)
+{
+    if (!f->is_stream || (f->leader_reads && !f->leader_lags) ||
+        atomic_load_explicit(&f->n_followers, memory_order_relaxed) == 0)
+        return false;
+    return log_total(&f->log) > atomic_load(&f->front) + FLIGHT_AHEAD_MAX;
+}
+
+static bool should_pause(struct flight *f)
+{
+    return all_lag(f) || runs_away(f);
+}
+
+/* A reader that comes near sets `front` first and looks at `paused` then; so whoever pauses looks at `front`
+ * once more. Under the lock. */
+static bool pause_if_needed(struct flight *f)
+{
+    f->paused = should_pause(f);
+    if (f->paused && !should_pause(f))
+        f->paused = false;
+    return f->paused;
+}
+
+/* Who reads, or how far, has changed. Under the lock. */
 static void settle_pause(struct flight *f)
 {
-    if (f->paused && !all_lag(f)) {
+    if (f->paused && !should_pause(f)) {
         f->paused = false;
         wake_leader(f);
     }
@@ -363,8 +390,7 @@ bool flight_publish(struct flight_member *m)
     if (!flight_is_followed(m) && !m->lags)
         return false;
     pthread_mutex_lock(&f->lock);
-    f->paused = all_lag(f);
-    bool paused = f->paused;
+    bool paused = pause_if_needed(f);
     if (f->is_stream) {
         cut_laggards(f);
         wake_all(f);
@@ -428,7 +454,7 @@ bool flight_goes_on(struct flight_member *m)
     bool on = f->state <= FLIGHT_OPEN && flight_is_followed(m);
     if (on) {
         f->leader_gone = true;
-        f->leader_reads = false;
+        f->leader_reads = f->leader_lags = false;
         f->n_lagging -= m->lags;
         m->lags = false;
         settle_pause(f);
@@ -484,7 +510,16 @@ struct span flight_peek(struct flight_member *m)
 
 void flight_advance(struct flight_member *m, size_t n)
 {
+    struct flight *f = m->flight;
     log_advance(&m->cursor, n);
+    uint64_t here = m->cursor.offset, front = atomic_load(&f->front);
+    while (here > front && !atomic_compare_exchange_weak(&f->front, &front, here))
+        ;
+    if (UNLIKELY(f->paused) && here >= front) {
+        pthread_mutex_lock(&f->lock);
+        settle_pause(f);
+        pthread_mutex_unlock(&f->lock);
+    }
 }
 
 bool flight_set_lags(struct flight_member *m, bool lags)
@@ -495,9 +530,10 @@ bool flight_set_lags(struct flight_member *m, bool lags)
     m->lags = lags;
     pthread_mutex_lock(&f->lock);
     f->n_lagging += lags ? 1 : -1u;
+    if (m->leads)
+        f->leader_lags = lags;
     settle_pause(f);
-    bool pause = m->leads && f->state <= FLIGHT_OPEN && all_lag(f);
-    f->paused |= pause;
+    bool pause = m->leads && f->state <= FLIGHT_OPEN && pause_if_needed(f);
     pthread_mutex_unlock(&f->lock);
     return pause;
 }

@@ -8,8 +8,9 @@
  * A flight is also the capture of a reply for the store when nobody may follow (flight_alone).
  *
  * Bounded memory: while readers keep up, what stays is the capture (its owner drops it past the largest
- * entry). A reader that lags behind others by more than FLIGHT_LAG_MAX is cut off; when all of them lag, the
- * leader is told to pause the upstream. So a slow reader stops nobody but itself.
+ * entry). A reader that lags behind others by more than FLIGHT_LAG_MAX is cut off; when all of them lag, or
+ * the quickest is FLIGHT_AHEAD_MAX behind because its thread has not come to it, the leader is told to pause
+ * the upstream. So a slow reader stops nobody but itself.
  *
  * Threads: leader and followers live on different loops; each hears of news on its own loop, through
  * net_loop_post: at most one post a loop at a time, whoever many follow there. Locks: a table's shard, then a
@@ -25,7 +26,10 @@
 struct flight;
 struct flight_table;
 
-enum { FLIGHT_LAG_MAX = 8 << 20 };
+enum {
+    FLIGHT_LAG_MAX = 8 << 20,  /* bytes that a reader may be behind the upstream */
+    FLIGHT_AHEAD_MAX = 1 << 20 /* and that the upstream may be ahead of the quickest of them */
+};
 
 enum flight_state {
     FLIGHT_WAITING,  /* the upstream's reply has not begun */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a lookup costs while Redis is slow, frozen, killed, full or talks nonsense: at most the budget once,
- * then next to nothing, and never an error.
+ * What a lookup waits for while Redis is slow, frozen, killed, full or talks nonsense: the server at most
+ * once a change of its state, then nothing, and never an error. (Times are bench-store's business.)
  */
 #include "unit.h"
 
@@ -9,7 +9,8 @@
 #include "cache_unit.h"
 #include "redis/redis_rig.h"
 
-enum { BUDGET_MS = 50, LOOKUPS = 1500 };
+/* Longer than a busy machine keeps a healthy server from answering. */
+enum { BUDGET_MS = 400, LOOKUPS = 1500 };
 
 static struct net_loop loop;
 static struct rig rig;
@@ -70,49 +71,28 @@ static void on_found(struct store_wait *w, struct cache_entry *e)
     l->e = e;
 }
 
-/* Time that one lookup of an unknown key takes, in microseconds. */
-static uint64_t look_up(uint64_t i)
+/* Looks an unknown key up; whether it had to wait for an answer. */
+static bool look_up(uint64_t i)
 {
     struct lookup l = {0};
     const struct cache_digest key = key_number(i);
     store_budget_begin(store, &l.budget);
-    const uint64_t start = clock_mono_us();
     const enum store_answer a = store_get(port, &key, clock_wall_ms(), &l.budget, &l.wait, on_found, &l.e);
     if (a == STORE_WAIT)
         RUN_UNTIL(&loop, l.done);
-    const uint64_t took = clock_mono_us() - start;
     entry_unref(l.e);
     turn(&loop);
-    return took;
+    return a == STORE_WAIT;
 }
 
-struct cost {
-    unsigned dear;       /* lookups of more than a millisecond */
-    uint64_t worst, p99; /* microseconds */
-    uint64_t sum_dear;
-};
-
-static int by_value(const void *a, const void *b)
+/* How many of many lookups had to wait; the others were answered at once. */
+static unsigned count_waits(void)
 {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static struct cost measure(void)
-{
-    static uint64_t took[LOOKUPS];
-    struct cost c = {0};
-    for (unsigned i = 0; i < LOOKUPS; i++) {
-        took[i] = look_up(1000 + i);
-        c.dear += took[i] > 1000;
-        c.sum_dear += took[i] > 1000 ? took[i] : 0;
-    }
-    qsort(took, LOOKUPS, sizeof *took, by_value);
-    c.worst = took[LOOKUPS - 1];
-    c.p99 = took[LOOKUPS * 99 / 100];
-    print_message("             worst %.1f ms, p99 %.3f ms, %u of %d above 1 ms\n", (double)c.worst / 1e3,
-                  (double)c.p99 / 1e3, c.dear, LOOKUPS);
-    return c;
+    unsigned waited = 0;
+    for (unsigned i = 0; i < LOOKUPS; i++)
+        waited += look_up(1000 + i);
+    print_message("             %u of %d waited\n", waited, LOOKUPS);
+    return waited;
 }
 
 static struct store_stats stats(void)
@@ -137,20 +117,13 @@ static void put(uint64_t i)
     entry_unref(e);
 }
 
-static void assert_once(const struct cost *c)
-{
-    assert_true(c->worst < (BUDGET_MS + 150) * 1000);
-    assert_true(c->p99 < 1000);
-}
-
 static void test_frozen(void **state)
 {
     (void)state;
     open_store(rig.url);
     wait_ready();
     kill(rig.pid, SIGSTOP);
-    const struct cost c = measure();
-    assert_once(&c);
+    assert_true(count_waits() <= 1);
     kill(rig.pid, SIGCONT);
     const uint64_t misses = stats().redis_misses;
     RUN_UNTIL(&loop, (look_up(1), stats().redis_misses > misses));
@@ -163,8 +136,7 @@ static void test_killed_and_restarted(void **state)
     open_store(rig.url);
     wait_ready();
     rig_kill(&rig);
-    const struct cost c = measure();
-    assert_once(&c);
+    assert_true(count_waits() <= 1);
     rig_start(&rig, NULL);
     const uint64_t misses = stats().redis_misses;
     RUN_UNTIL(&loop, (look_up(1), stats().redis_misses > misses));
@@ -178,16 +150,13 @@ static void test_slow(void **state)
     struct slow_way *way = slow_way_new(&rig, 3 * BUDGET_MS);
     stub_open(&stub, serve_slowly, way);
     open_store(stub.url);
-    struct cost c = measure();
-    assert_once(&c);
+    assert_int_equal(count_waits(), 0); /* a connection that has never answered is not asked */
     assert_int_equal(stats().redis_misses, 0);
     assert_int_equal(lines.n, 1);
     way->delay_ms = 0;
     wait_ready();
     way->delay_ms = 3 * BUDGET_MS;
-    c = measure();
-    assert_once(&c);
-    assert_true(c.dear < 5);
+    assert_true(count_waits() < 5);
     assert_int_equal(lines.n, 3);
     way->delay_ms = 0;
     const uint64_t misses = stats().redis_misses;
@@ -207,8 +176,8 @@ static void test_full(void **state)
     for (uint64_t i = 2; i < 50; i++)
         put(i);
     RUN_UNTIL(&loop, stats().redis_not_stored == 48);
-    const struct cost c = measure();
-    assert_true(c.worst < (BUDGET_MS + 150) * 1000);
+    /* Reading goes on. */
+    assert_int_equal(count_waits(), LOOKUPS);
     assert_int_equal(lines.n, 2);
     assert_int_equal(stats().memory.entries, 49);
     ASK(&loop, store_redis(port), &a, "CONFIG", "SET", "maxmemory", "0");
@@ -223,9 +192,10 @@ static void test_nonsense(void **state)
     (void)state;
     stub_open(&stub, serve_garbage, "HTTP/1.1 400 Bad Request\r\n\r\n");
     open_store(stub.url);
-    const struct cost c = measure();
-    assert_once(&c);
-    assert_true(lines.n < 30); /* each of them a change of state, ever more seldom */
+    /* Each of the lines is a change of state, ever more seldom; so many found a connection that looked well.
+     */
+    assert_true(count_waits() <= lines.n);
+    assert_true(lines.n < 30);
 }
 
 int main(void)
