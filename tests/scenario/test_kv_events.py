@@ -2,9 +2,13 @@
 """precise_cache_aware in front of replicas whose engines publish KV-cache events over ZeroMQ."""
 
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from harness import chat, free_port, wait_until
@@ -343,6 +347,33 @@ def test_idle_is_not_stale(new_sim, new_gateway, publisher):
         time.sleep(0.05)
     p.close()
     bed.wait_neutral()
+
+
+def test_a_publisher_that_hangs(new_sim, new_gateway):
+    """Its connection stands, but nobody answers heartbeats; when it goes on, events may have been missed."""
+    port = free_port()
+    script = ("from kv_publisher import *\n"
+              f"p = Publisher(port={port}).wait_subscriber()\n"
+              f"p.publish(stored_map(Blocks({PROMPT})))\n"
+              "input()\n")
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, cwd=Path(__file__).parent)
+
+    class There:
+        endpoint, router = f"tcp://127.0.0.1:{port}", None
+
+        @staticmethod
+        def wait_subscriber():
+            pass
+    try:
+        bed = Bed(new_sim, new_gateway, [There], "stale_secs = 1")
+        bed.wait("p0", 1)
+        child.send_signal(signal.SIGSTOP)
+        bed.wait_neutral()
+        child.send_signal(signal.SIGCONT)
+        wait_until(lambda: bed.pick()[1:] == ("score", "0.00"), "an empty index in use")
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_not_yet_heard_of_is_fresh(new_sim, new_gateway, publisher):
