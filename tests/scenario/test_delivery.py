@@ -10,6 +10,7 @@ import pytest
 
 from cache_rig import caching
 from harness import chat, wait_until
+from semantic_rig import Vectors, semantic
 from services import Sanitizer, Service
 from test_policy import (APPLY, CHAT, MESSAGES, PATHS, SECRET, ask, guardrails, pii, plugin, rule, said, stream_of,
                          stream_text, streamer)
@@ -148,6 +149,28 @@ def test_the_matrix(new_upstream, new_gateway, new_service, path, outcome):
     assert sorted(row["cache_hit"] for row in rows) == [0, 1, 1]
     for reply, row in zip(replies, rows):
         check(reply, "follower" if row["cache_hit"] else "leader", want)
+    held.close()
+
+
+@PATHS
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_semantic_hit_is_no_exception(new_upstream, new_gateway, new_service, path, outcome):
+    refused = outcome in ("block", "down_closed", "garbage_closed")
+    gate, vectors = Gate(new_upstream), Vectors(new_upstream)
+    held, port = dead_port()
+    where = f"http://127.0.0.1:{port}" if "down" in outcome else new_service(judge(outcome))
+    hook = plugin(where, "hook", "post_response", failure_mode="fail_closed" if "closed" in outcome else "fail_open")
+    gateway = new_gateway(semantic(gate, vectors, more=hook), rows=True)
+    first = gateway.post(path, ask(path, "one way to ask"))
+    second = gateway.post(path, ask(path, "another way to ask"))
+    assert essence(second) == essence(first) and gate.count == 1
+    ident = second.headers["x-request-id"]      # the embedding has a row of its own under it
+    row = wait_until(lambda: next((r for r in gateway.rows() if r["request_id"] == ident and r["path"] == path), None))
+    assert (row["status"], row["withheld"], row["cache_hit"]) == (403 if refused else 200, refused, 1)
+    assert row["prompt_tokens"] == row["completion_tokens"] == 0
+    if not refused:
+        assert second.headers["x-rolter-cache-kind"] == "semantic"
+        assert said(path, second) == ("another one" if outcome == "transform" else TEXT)
     held.close()
 
 
