@@ -145,9 +145,11 @@ static bool next_text(char *text)
         }
         text[i] = letters[0];
     }
+    if (n >= LONGEST)
+        return false;
     text[n] = letters[0];
     text[n + 1] = '\0';
-    return n < LONGEST;
+    return true;
 }
 
 static uint32_t number_of(const char *text, size_t n)

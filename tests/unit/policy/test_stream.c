@@ -501,7 +501,7 @@ static void sequence_numbers_stay_a_sequence(void **state)
     struct span rest = buf_view(&r.out), line;
     while (span_split(&rest, '\n', &line)) {
         ptrdiff_t at = span_find(line, SPAN("\"sequence_number\":"));
-        uint64_t got;
+        uint64_t got = 0;
         if (at < 0)
             continue;
         struct span number = span_of(line.p + at + 18, line.n - (size_t)at - 18), digits;
