@@ -171,6 +171,14 @@ static bool drops_nulls(enum canon_place place)
     return place == CANON_ROOT || place == CANON_TURN || place == CANON_TOOL || place == CANON_OPTIONS;
 }
 
+static bool is_among(const struct span *names, unsigned n, struct span name)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (span_eq(name, names[i]))
+            return true;
+    return false;
+}
+
 static bool is_left_out(const struct canon *c, struct span name)
 {
 #define IS(literal) span_eq(name, SPAN(literal))
@@ -179,17 +187,15 @@ static bool is_left_out(const struct canon *c, struct span name)
     if (c->leave_out & CANON_NO_HINTS && (IS("safety_identifier") || IS("prompt_cache_key")))
         return true;
 #undef IS
-    for (unsigned i = 0; i < c->n_names; i++)
-        if (span_eq(name, c->names[i]))
-            return true;
-    return false;
+    return is_among(c->names, c->n_names, name);
 }
 
 /* Whether a member with this name and value is in the form. */
 bool canon_keeps(const struct canon *c, enum canon_place place, struct span name, uint32_t value)
 {
     uint8_t type = at(c, value)->type;
-    if (type == JSON_NULL && drops_nulls(place))
+    if (type == JSON_NULL && drops_nulls(place) &&
+        !(place == CANON_ROOT && is_among(c->nulls, c->n_nulls, name)))
         return false;
     if (place != CANON_ROOT)
         return true;

@@ -49,6 +49,8 @@ struct canon {
     unsigned leave_out;       /* enum canon_leave_out, or-ed */
     const struct span *names; /* further root members that are left out */
     unsigned n_names;
+    const struct span *nulls; /* root members where null says something that absence does not */
+    unsigned n_nulls;
     struct arena *arena; /* for names with escapes */
     canon_put_fn *put;
     void *arg;

@@ -116,6 +116,8 @@ void explain_parts_of(const struct key_input *in, struct arena *a, struct explai
         .leave_out = CANON_NO_ATTRIBUTION | CANON_NO_HINTS,
         .names = in->overridden,
         .n_names = in->n_overridden,
+        .nulls = in->defaulted,
+        .n_nulls = in->n_defaulted,
         .arena = a,
         .put = put_hash,
         .arg = &w,

@@ -243,6 +243,8 @@ void key_exact(const struct key_input *in, struct arena *a, struct cache_digest 
         .leave_out = CANON_NO_ATTRIBUTION | CANON_NO_HINTS,
         .names = in->overridden,
         .n_names = in->n_overridden,
+        .nulls = in->defaulted,
+        .n_nulls = in->n_defaulted,
         .arena = a,
         .put = put_digest,
         .arg = &w,

@@ -60,6 +60,9 @@ struct key_input {
     const struct json_doc *doc;
     const struct span *overridden; /* root members that the route sets whatever the caller says */
     unsigned n_overridden;
+    const struct span
+        *defaulted; /* those that the route sets where they are absent: null is not absent there */
+    unsigned n_defaulted;
 };
 
 enum { KEY_HEADERS_MAX = 100 };

@@ -51,6 +51,8 @@ void semantic_partition(const struct key_input *in, const struct semantic_source
                       .leave_out = CANON_NO_ATTRIBUTION,
                       .names = names,
                       .n_names = in->n_overridden + 1,
+                      .nulls = in->defaulted,
+                      .n_nulls = in->n_defaulted,
                       .arena = a,
                       .put = put,
                       .arg = &w};

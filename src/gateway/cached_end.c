@@ -96,7 +96,8 @@ static struct cached *cached_again(struct request *b, const struct cached *of)
 struct request *fill_in_background(struct request *r)
 {
     struct cached *c = r->cached;
-    if (!c->revalidate || !r->conn || r->worker->draining)
+    /* A connection whose client has gone takes no other request along: the next stale hit renews. */
+    if (!c->revalidate || !r->conn || r->client_gone || r->worker->draining)
         return NULL;
     struct request *b = request_new_background(r);
     b->cached = cached_again(b, c);

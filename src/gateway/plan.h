@@ -88,6 +88,8 @@ struct plan_cache {
     uint64_t purge_id;
     struct span *overridden; /* body members that the route sets whatever the caller says */
     unsigned n_overridden;
+    struct span *defaulted; /* those that it sets when the caller does not say anything: not even null */
+    unsigned n_defaulted;
     struct plan_semantic *semantic;   /* NULL: no lookups by meaning (gateway/semantic.h) */
     metric_series_t m_requests[4][3]; /* by enum cache_kind, enum cache_result */
 };

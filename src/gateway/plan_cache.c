@@ -53,6 +53,22 @@ static void find_overridden(struct arena *a, struct plan_route *r)
             c->overridden[c->n_overridden++] = params.item[i].name;
 }
 
+/* Members of `params` that a variant sets where the caller has said nothing. */
+static void find_defaulted(struct arena *a, struct plan_route *r)
+{
+    struct plan_cache *c = &r->cache;
+    unsigned n = r->params.n;
+    for (unsigned v = 0; v < r->n_variants; v++)
+        n += r->variants[v].params.n;
+    c->defaulted = ARENA_ARRAY(a, struct span, n);
+    for (unsigned v = 0; v <= r->n_variants; v++) {
+        struct json_members params = v < r->n_variants ? r->variants[v].params : r->params;
+        for (unsigned i = 0; i < params.n; i++)
+            if (plan_caller_wins(r, params.item[i].name))
+                c->defaulted[c->n_defaulted++] = params.item[i].name;
+    }
+}
+
 static struct key_param *key_params(struct arena *a, const struct plan_route *r, struct json_members m)
 {
     struct key_param *list = ARENA_ARRAY(a, struct key_param, m.n);
@@ -118,6 +134,7 @@ static void build(struct plan *p, struct plan_route *r)
     key_scope_of_route(span_str(r->model), &c->scope);
     c->purge_id = purge_name(span_str(r->model));
     find_overridden(&p->settings->arena, r);
+    find_defaulted(&p->settings->arena, r);
     digest_targets(p, r);
     for (unsigned k = 0; k < ARRAY_LEN(kinds); k++)
         for (unsigned i = 0; i < ARRAY_LEN(results); i++)

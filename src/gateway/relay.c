@@ -19,7 +19,8 @@ static bool must_hold(const struct request *r, const struct http_head *h)
            delivery_is_policed(r);
 }
 
-/* The reply is collected, up to what a request's body may have; its head waits with it. */
+/* The reply is collected, up to what a request's body may have; its head waits with it. So does the request's
+ * body: the client has seen nothing yet, and another attempt needs it when this reply breaks off. */
 static void hold(struct request *r, const struct http_head *h)
 {
     struct worker *w = r->worker;
@@ -33,7 +34,6 @@ static void hold(struct request *r, const struct http_head *h)
     r->reply_body.max = r->plan->settings->server.max_body_bytes;
     buf_clear(&w->out);
     w->n_iov = 0;
-    request_drop_body(r);
 }
 
 static void iov_add(struct worker *w, const void *p, size_t n)

@@ -192,8 +192,11 @@ static void serve_instead(struct semantic *s)
         return;
     }
     request_timer_stop(r);
+    tokenizer_leave(&r->tokenize);
     request_withdraw_pick(r);
     request_end_attempt(r);
+    relay_discard(r); /* a reply that was held for the policy */
+    r->usage_expected = false;
     capture_fail(r, "found");
     flight_leave(&r->cached->flight);
     r->target = NULL;

@@ -44,6 +44,8 @@ void cached_key_input(const struct request *r, struct key_header headers[KEY_HEA
         .doc = &r->doc,
         .overridden = c->plan->overridden,
         .n_overridden = c->plan->n_overridden,
+        .defaulted = c->plan->defaulted,
+        .n_defaulted = c->plan->n_defaulted,
     };
 }
 
@@ -89,6 +91,7 @@ enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind
     d->input.source = entry_is_fresh(e, clock_wall_ms()) ? sources[kind] : DELIVERY_STALE;
     d->input.content_type = e->facts.content_type;
     d->input.body = e->body;
+    d->input.encoded = false; /* an attempt that was given up may have been */
     struct buf *out = &r->worker->out;
     buf_clear(out);
     reply_head_begin(r, out, 200);

@@ -331,6 +331,16 @@ def test_reload_keeps_entries_unless_the_target_is_another(new_upstream, new_gat
     assert kind(ask(gateway)) == ("hit", "exact") and up.count == 3
 
 
+def test_a_null_that_keeps_a_default_away_splits(new_upstream, new_gateway):
+    up = Counting(new_upstream)
+    gateway = new_gateway(caching([up.upstream]).replace("[routes.cache]", "[routes.params]\ntemperature = 0.2\n[routes.cache]"))
+    assert kind(ask(gateway)) == ("miss", None)
+    assert kind(ask(gateway, temperature=None)) == ("miss", None)
+    assert [call.json().get("temperature") for call in up.upstream.calls] == [0.2, None]
+    assert kind(ask(gateway, top_p=None)) == ("hit", "exact")
+    assert kind(ask(gateway, temperature=None)) == ("hit", "exact") and up.count == 2
+
+
 def test_stale_while_revalidate(new_upstream, new_gateway):
     up = Counting(new_upstream)
     gateway = new_gateway(caching([up.upstream], "ttl_secs = 1\nstale_while_revalidate_secs = 60"), rows=True)

@@ -115,6 +115,33 @@ static void overridden(void **state)
     arena_reset(&r.a);
 }
 
+static struct cache_digest key_of_body(struct around *r, const char *body)
+{
+    struct json_fault fault;
+    assert_true(json_parse(&r->a, span_str(body), NULL, &r->doc, &fault));
+    return around_key(r);
+}
+
+/* A member that the route sets where it is absent: an explicit null keeps the route's value away. */
+static void defaulted(void **state)
+{
+    (void)state;
+    struct around r;
+    struct span temperature = SPAN("temperature");
+    around_init(&r);
+    const char *absent = "{\"model\":\"m\"}", *null = "{\"model\":\"m\",\"temperature\":null}";
+    const char *other = "{\"model\":\"m\",\"top_p\":null}";
+    struct cache_digest a = key_of_body(&r, absent), b = key_of_body(&r, null);
+    assert_true(digest_eq(&a, &b));
+    r.in.defaulted = &temperature;
+    r.in.n_defaulted = 1;
+    struct cache_digest c = key_of_body(&r, absent), d = key_of_body(&r, null), e = key_of_body(&r, other);
+    assert_true(digest_eq(&a, &c));
+    assert_false(digest_eq(&c, &d));
+    assert_true(digest_eq(&c, &e));
+    arena_reset(&r.a);
+}
+
 static void scopes(void **state)
 {
     (void)state;
@@ -259,8 +286,9 @@ static void never_looked_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(surroundings), cmocka_unit_test(overridden),   cmocka_unit_test(scopes),
-        cmocka_unit_test(targets),      cmocka_unit_test(header_names), cmocka_unit_test(never_looked_up),
+        cmocka_unit_test(surroundings),    cmocka_unit_test(overridden), cmocka_unit_test(defaulted),
+        cmocka_unit_test(scopes),          cmocka_unit_test(targets),    cmocka_unit_test(header_names),
+        cmocka_unit_test(never_looked_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
