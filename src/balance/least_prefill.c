@@ -368,7 +368,7 @@ static void start(struct balancer *b, struct balancer *previous)
     mirror_lanes_get(s->memory->mirror, identity, blocks, b->n, s->lane);
     for (unsigned i = 0; i < b->n; i++)
         if (s->lane[i] != MIRROR_NO_LANE) {
-            prefill_loop_make(s->memory, s->lane[i]);
+            prefill_loop_make(s->memory, s->lane[i], identity[i]);
             mirror_lane_resize(s->memory->mirror, s->lane[i],
                                prefill_blocks(s->memory, &b->targets[i],
                                               (double)prefill_loop(s->memory, s->lane[i])->scale));

@@ -48,11 +48,17 @@ void prefill_memory_unref(struct prefill_memory *m)
     free(m);
 }
 
-void prefill_loop_make(struct prefill_memory *m, uint32_t lane)
+void prefill_loop_make(struct prefill_memory *m, uint32_t lane, uint64_t identity)
 {
-    if (prefill_loop(m, lane))
+    struct prefix_loop *l = prefill_loop(m, lane);
+    if (l && m->owner[lane] == identity)
         return;
-    struct prefix_loop *l = MEM_NEW(struct prefix_loop);
+    m->owner[lane] = identity;
+    if (l) { /* the one before has gone, with all who used it */
+        prefix_loop_init(l);
+        return;
+    }
+    l = MEM_NEW(struct prefix_loop);
     prefix_loop_init(l);
     atomic_store_explicit(&m->loops[lane], l, memory_order_release);
 }

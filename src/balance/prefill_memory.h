@@ -19,9 +19,10 @@ struct prefill_memory {
     atomic_uint refs;
     struct mirror *mirror;
     _Atomic(struct prefix_loop *) loops[MIRROR_LANES_MAX];
-    struct prefix_lock lock;      /* the sums */
-    double bytes, tokens;         /* fading */
-    _Atomic uint64_t token_bytes; /* a double */
+    uint64_t owner[MIRROR_LANES_MAX]; /* target whose replies the loop has learnt from; of reloads */
+    struct prefix_lock lock;          /* the sums */
+    double bytes, tokens;             /* fading */
+    _Atomic uint64_t token_bytes;     /* a double */
     struct placement_sink sink;
 };
 
@@ -34,7 +35,8 @@ static inline struct prefix_loop *prefill_loop(const struct prefill_memory *m, u
 {
     return atomic_load_explicit(&m->loops[lane], memory_order_acquire);
 }
-void prefill_loop_make(struct prefill_memory *m, uint32_t lane);
+/* For the target of this identity: a lane that was another one's has learnt nothing. Reloads only. */
+void prefill_loop_make(struct prefill_memory *m, uint32_t lane, uint64_t identity);
 
 /* Bytes of a prompt for each of its tokens, as the engines count them. */
 double prefill_token_bytes(const struct prefill_memory *m);

@@ -358,6 +358,33 @@ static void test_lies_are_found_out(void **state)
     pool_fini(&p);
 }
 
+/* A target that gets the place of one that is gone has learnt nothing of it. */
+static void test_a_place_of_another(void **state)
+{
+    enum { N = 64, POOLS = 3 };
+    static struct pool p;
+    struct prompt q;
+    bool is_news;
+    pool_with_cache(&p, N, 100000, 0);
+    make_prompt(&q, 3, 300, 1, 300);
+    serve(&p, &q, 0);
+    for (unsigned i = 0; i < 40; i++)
+        serve(&p, &q, 0);                  /* its mirror is dropped, and nobody has asked yet */
+    for (unsigned k = 1; k < POOLS; k++) { /* the second pool fills the places that are left */
+        for (unsigned i = 0; i < N; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "pool %u, %u", k, i);
+            p.targets[i].target = fleet_target_get(p.fleet, name, "http://h", "m");
+        }
+        struct balancer *next = balancer_new(STRATEGY_LEAST_PREFILL, p.targets, N, NULL, p.balancer);
+        balancer_unref(p.balancer);
+        p.balancer = next;
+    }
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(balance_take_resets(p.balancer, i, MIRROR_DROPPED, &is_news), 0);
+    pool_fini(&p);
+}
+
 static void test_nobody_reports(void **state)
 {
     struct pool p;
@@ -556,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_home),
         cmocka_unit_test(test_reload_and_restart),
         cmocka_unit_test(test_lies_are_found_out),
+        cmocka_unit_test(test_a_place_of_another),
         cmocka_unit_test(test_nobody_reports),
         cmocka_unit_test(test_what_is_open_is_not_claimed),
         cmocka_unit_test(test_bytes_of_a_token_are_learnt),
