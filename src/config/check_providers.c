@@ -176,11 +176,12 @@ static void check_lmcache(struct reader *r, const struct lmcache_settings *l)
             "providers.lmcache.stale_secs: shorter than refresh_secs, so answers expire before the next one");
 }
 
-static void check_kv_endpoint(struct reader *r, const struct kv_events_settings *k, const char *const *field,
+/* False: there is none, or it has a fault. */
+static bool check_kv_endpoint(struct reader *r, const struct kv_events_settings *k, const char *const *field,
                               const char *path, bool bind)
 {
     if (!*field)
-        return;
+        return false;
     char host[300];
     const struct egress_settings *e = &r->s->egress;
     const struct net_egress egress = {.block_link_local = e->block_link_local,
@@ -191,21 +192,47 @@ static void check_kv_endpoint(struct reader *r, const struct kv_events_settings 
     const char *fault = kv_endpoint_fault(*field, k->dp_ranks, bind);
     if (fault) {
         reader_fault(r, reader_field(r, field), "%s: %s", path, fault);
-        return;
+        return false;
     }
     kv_endpoint_host(*field, host, sizeof host);
     const char *refused = bind ? NULL : egress_refuses_literal(&egress, host);
     if (refused)
         reader_fault(r, reader_field(r, field), "%s: \"%.100s\" is a %s address, which [egress] refuses",
                      path, host, refused);
+    return !refused;
 }
 
-static void check_kv_events(struct reader *r, const struct kv_events_settings *k)
+/* Only one socket can listen on an address: the providers before <p>. */
+static void check_kv_bind(struct reader *r, const struct provider_settings_file *p)
 {
+    const struct kv_events_settings *k = &p->kv_events;
+    for (const struct provider_settings_file *q = r->s->providers; k->bind && q < p; q++) {
+        const struct kv_events_settings *o = &q->kv_events;
+        if (!o->present || !o->bind || !o->endpoint ||
+            kv_endpoint_fault(o->endpoint, o->dp_ranks, true) != NULL ||
+            !kv_endpoints_meet(o->endpoint, o->dp_ranks, k->endpoint, k->dp_ranks))
+            continue;
+        reader_fault(r, reader_field(r, &k->endpoint),
+                     "providers.kv_events.endpoint: another provider listens there already, see line %u",
+                     reader_field(r, &o->endpoint).line);
+        return;
+    }
+}
+
+static void check_kv_events(struct reader *r, const struct provider_settings_file *p)
+{
+    const struct kv_events_settings *k = &p->kv_events;
     if (!k->present)
         return;
-    check_kv_endpoint(r, k, &k->endpoint, "providers.kv_events.endpoint", k->bind);
-    check_kv_endpoint(r, k, &k->replay_endpoint, "providers.kv_events.replay_endpoint", false);
+    bool live = check_kv_endpoint(r, k, &k->endpoint, "providers.kv_events.endpoint", k->bind);
+    bool replay = check_kv_endpoint(r, k, &k->replay_endpoint, "providers.kv_events.replay_endpoint", false);
+    if (live)
+        check_kv_bind(r, p);
+    if (live && replay && !k->bind &&
+        kv_endpoints_meet(k->endpoint, k->dp_ranks, k->replay_endpoint, k->dp_ranks))
+        reader_fault(r, reader_field(r, &k->replay_endpoint),
+                     "providers.kv_events.replay_endpoint: its ports and those of endpoint meet%s",
+                     k->dp_ranks > 1 ? " (each of dp_ranks has one of both)" : "");
 }
 
 /* Names stand in headers of replies, in labels and in rows. */
@@ -239,7 +266,7 @@ void check_providers(struct reader *r, struct map *ret_names)
             check_unique(r, &slugs, (const char *const *)&p->slug, p, "providers.slug", false);
         check_api_base(r, p);
         check_keys(r, p);
-        check_kv_events(r, &p->kv_events);
+        check_kv_events(r, p);
         check_lmcache(r, &p->lmcache);
         check_bundles(r, &p->ca_bundles, "providers.ca_bundles");
     }

@@ -57,6 +57,18 @@ static void look_below(const struct section *s, struct span name, const struct s
             look_below(s->keys[i].section, name, except, g);
 }
 
+/* Sections that have a key of this name. */
+static unsigned count_below(const struct section *s, struct span name)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->n; i++) {
+        n += span_eq(name, span_str(s->keys[i].name));
+        if (s->keys[i].section)
+            n += count_below(s->keys[i].section, name);
+    }
+    return n;
+}
+
 const struct key_spec *schema_nearest(const struct section *s, struct span name,
                                       const struct section **ret_elsewhere)
 {
@@ -68,5 +80,8 @@ const struct key_spec *schema_nearest(const struct section *s, struct span name,
     const bool is_here = here.key && (!elsewhere.key || here.distance <= elsewhere.distance + 1);
     const struct guess *g = is_here ? &here : &elsewhere;
     *ret_elsewhere = is_here ? NULL : g->section;
+    enum { PLACES_MAX = 4 }; /* `enabled` and the like stand in many sections: naming one would mislead */
+    if (!is_here && g->key && g->distance == 0 && count_below(&schema_root, name) > PLACES_MAX)
+        return NULL;
     return g->key;
 }

@@ -24,6 +24,11 @@ static bool split(struct span s, struct span *host, unsigned *port)
     return p == end && colon + 1 < end && host->n > 0;
 }
 
+static bool is_any_host(struct span host)
+{
+    return span_eq(host, SPAN("*")) || span_eq(host, SPAN("0.0.0.0")) || span_eq(host, SPAN("[::]"));
+}
+
 const char *kv_endpoint_fault(const char *endpoint, unsigned ranks, bool bind)
 {
     struct span s = span_str(endpoint), host;
@@ -39,12 +44,22 @@ const char *kv_endpoint_fault(const char *endpoint, unsigned ranks, bool bind)
         return "the port must be from 1 to 65535";
     if (port + ranks - 1 > 65535)
         return "the ports of the further dp_ranks are above 65535";
-    if (!bind && (span_eq(host, SPAN("*")) || span_eq(host, SPAN("0.0.0.0")) || span_eq(host, SPAN("[::]"))))
+    if (!bind && is_any_host(host))
         return "names no host to connect to (an endpoint to listen on needs bind = true)";
     for (size_t i = 0; i < host.n; i++)
         if ((unsigned char)host.p[i] <= ' ' || host.p[i] == '/' || host.p[i] == ';')
             return "must be tcp://HOST:PORT or ipc://PATH";
     return NULL;
+}
+
+bool kv_endpoints_meet(const char *a, unsigned a_ranks, const char *b, unsigned b_ranks)
+{
+    struct span a_host, b_host;
+    unsigned a_port, b_port;
+    if (!split(span_str(a), &a_host, &a_port) || !split(span_str(b), &b_host, &b_port))
+        return strcmp(a, b) == 0;
+    return (span_eq_nocase(a_host, b_host) || is_any_host(a_host) || is_any_host(b_host)) &&
+           a_port < b_port + b_ranks && b_port < a_port + a_ranks;
 }
 
 void kv_endpoint_host(const char *endpoint, char *ret, size_t size)

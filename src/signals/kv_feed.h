@@ -30,6 +30,9 @@ struct kv_events_settings {
 /* NULL, or why no socket can use <endpoint> (static text): tcp://HOST:PORT with room for one port per rank,
  * or ipc:// with one rank. */
 const char *kv_endpoint_fault(const char *endpoint, unsigned ranks, bool bind);
+/* Whether one of the addresses of <a> is one of <b>, each with one port per rank. A host that stands for all
+ * (`*`) is every host. Both without a fault. */
+bool kv_endpoints_meet(const char *a, unsigned a_ranks, const char *b, unsigned b_ranks);
 /* The host of a tcp:// endpoint without brackets, cut to <size>; empty for others. */
 void kv_endpoint_host(const char *endpoint, char *ret, size_t size);
 

@@ -318,6 +318,6 @@ void kv_link_tick(struct kv_link *k, uint64_t now_ms)
     if (is_flooded(k->replay))
         drop_replay(k); /* the round ends as nothing more comes */
     if (k->sub && zmq_peer_is_connected(k->sub))
-        kv_source_alive_since(k->feed->source, k->rank, now_ms - silence_ms(k));
+        kv_source_alive_since(k->feed->source, k->rank, now_ms > silence_ms(k) ? now_ms - silence_ms(k) : 0);
     kv_stream_tick(&k->stream, now_ms);
 }

@@ -33,6 +33,7 @@ static const struct fault_case {
     {"[server]\nhots = \"a\"\n", "t:2:1: error: server.hots: unknown key; did you mean \"host\"?\n"},
     {"[server]\nqqqqqqqq = 1\n", "t:2:1: error: server.qqqqqqqq: unknown key\n"},
     {"[server]\nmax_retries = 1\n", "t:2:1: error: server.max_retries: unknown key; it belongs in [retry]\n"},
+    {"[admin]\nenabled = true\n", "t:2:1: error: admin.enabled: unknown key\n"},
     {"max_body_bytes = 1\n", "t:1:1: error: max_body_bytes: unknown key; it belongs in [server]\n"},
     {"[retry]\nmax_retry = 1\n",
      "t:2:1: error: retry.max_retry: unknown key; did you mean \"max_retries\"?\n"},
@@ -210,6 +211,18 @@ static const struct fault_case {
     {P "[providers.kv_events]\nendpoint = \"tcp://*:65530\"\nbind = true\ndp_ranks = 8\non_gap = \"go\"\n",
      "t:6:12: error: providers.kv_events.endpoint: the ports of the further dp_ranks are above 65535\n"
      "t:9:10: error: providers.kv_events.on_gap: \"go\" is not one of \"wait_for_clear\", \"resume\"\n"},
+    {P
+     "[providers.kv_events]\nendpoint = \"tcp://h:5557\"\nreplay_endpoint = \"tcp://H:5558\"\ndp_ranks = 2\n",
+     "t:7:19: error: providers.kv_events.replay_endpoint: its ports and those of endpoint meet (each of "
+     "dp_ranks has one of both)\n"},
+    {P
+     "[providers.kv_events]\nendpoint = \"tcp://h:5557\"\nreplay_endpoint = \"tcp://h:5559\"\ndp_ranks = 2\n",
+     ""},
+    {P "[providers.kv_events]\nendpoint = \"tcp://h:5557\"\nreplay_endpoint = \"tcp://i:5557\"\n", ""},
+    {P "[providers.kv_events]\nendpoint = \"tcp://*:5557\"\nbind = true\ndp_ranks = 2\n"
+       "[[providers]]\nname = \"b\"\nkind = \"openai\"\napi_base = \"http://h\"\n"
+       "[providers.kv_events]\nendpoint = \"tcp://127.0.0.1:5558\"\nbind = true\n",
+     "t:14:12: error: providers.kv_events.endpoint: another provider listens there already, see line 6\n"},
     {"[egress]\nblock_loopback = true\n" P "[providers.kv_events]\nendpoint = \"tcp://127.0.0.1:5557\"\n",
      "t:8:12: error: providers.kv_events.endpoint: \"127.0.0.1\" is a loopback address, which [egress] "
      "refuses\n"},
