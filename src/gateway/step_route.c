@@ -90,7 +90,7 @@ enum step step_context(struct request *r)
         r->prompt_read = true;
     }
     if (strategy_reads_tokens(strategy)) {
-        token_ids_from_head(conn_head(r->conn), r->arena, &r->tokens);
+        token_ids_from_head(r->head, r->arena, &r->tokens);
         r->wants_ids = r->tokens.n == 0 && r->route->settings->tokenize_by_engine;
         r->cache_salt = json_string(&r->doc, json_get(&r->doc, 0, "cache_salt"), r->body_arena);
     }

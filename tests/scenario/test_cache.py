@@ -362,6 +362,19 @@ def test_stale_while_revalidate(new_upstream, new_gateway):
     assert gateway.metrics()["rolter_cache_revalidations_total"] == 1
 
 
+@pytest.mark.parametrize("strategy", ["consistent_hash", "cache_aware", "least_prefill", "precise_cache_aware"])
+def test_a_renewal_is_picked_for_like_a_request(new_upstream, new_gateway, strategy):
+    """Without a client there is still the head and the prompt that strategies read."""
+    up = Counting(new_upstream)
+    gateway = new_gateway(caching([up.upstream] * 2, "ttl_secs = 1\nstale_while_revalidate_secs = 60", strategy=strategy))
+    ids = {"x-rolter-token-ids": "1,2,3"}
+    assert ask(gateway, headers=ids).status == 200
+    time.sleep(1.1)  # the entry's life
+    assert "number 1" in ask(gateway, headers=ids).text()
+    wait_until(lambda: "number 2" in ask(gateway, headers=ids).text(), "the renewed entry")
+    wait_idle(gateway, ["p0", "p1"])
+
+
 def test_stale_stream_is_renewed(new_upstream, new_gateway):
     up = Counting(new_upstream)
     gateway = new_gateway(caching([up.upstream], "ttl_secs = 1\nstale_while_revalidate_secs = 60"))
