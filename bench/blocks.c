@@ -113,7 +113,9 @@ static void bed_open(struct bed *b, unsigned targets, uint32_t blocks)
     b->resident = (uint64_t)CACHE_BLOCKS * targets / (blocks > 2 * SHARED ? blocks : 2 * SHARED);
     for (uint64_t i = 0; i < b->resident + b->resident / 4; i++) {
         write_keys(keys, SHARED, blocks, i);
-        balance_place(b->balancer, target_identity(pool[i % targets].target), keys, blocks);
+        balance_place(b->balancer, &(struct placement){.target = target_identity(pool[i % targets].target),
+                                                       .n = blocks,
+                                                       .keys = keys});
     }
     b->resident += b->resident / 4;
     free(keys);
@@ -255,8 +257,10 @@ static void *writer(void *arg)
         while (done < (wall_ns() - begin) / 1000 * c->rate / 1000000) {
             unsigned to = (unsigned)(done / 32 % c->bed->targets);
             write_keys(keys, 0, AT_ONCE, done | (uint64_t)1 << 60);
-            balance_place(c->bed->balancer, target_identity(balancer_target(c->bed->balancer, to)), keys,
-                          AT_ONCE);
+            balance_place(c->bed->balancer, &(struct placement){.target = target_identity(
+                                                                    balancer_target(c->bed->balancer, to)),
+                                                                .n = AT_ONCE,
+                                                                .keys = keys});
             done += 32;
         }
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);

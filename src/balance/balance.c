@@ -381,8 +381,7 @@ bool balance_set_sink(struct balancer *b, const struct placement_sink *sink)
     return true;
 }
 
-void balance_place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n)
+enum place_result balance_place(struct balancer *b, const struct placement *p)
 {
-    if (b->strategy->place && b->n > 0)
-        b->strategy->place(b, target_identity, keys, n);
+    return b->strategy->place && b->n > 0 ? b->strategy->place(b, p) : PLACE_NOBODY;
 }

@@ -261,17 +261,33 @@ void balance_tend(struct balancer *b);
 unsigned balance_take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
 const char *mirror_reset_name(enum mirror_reset why);
 
-/* Several gateways in front of the same replicas tell each other where prompts went. A sink is called at each
- * pick that adds blocks to a mirror, on the picking thread; it must not wait. <keys> are the prompt's, of
- * which the target's mirror had <before>. What another gateway told is put in with balance_place; it is
- * neither charged nor told on. NULL takes the sink away. False for strategies that place nothing. Set before
- * the first pick; balancers that come after in this place have it too. */
+/* Several gateways in front of the same replicas tell each other where prompts went: which blocks a target
+ * got that it did not have, and behind which block they stand. */
+struct placement {
+    uint64_t target; /* identity */
+    uint64_t after;  /* key of the last of the blocks before them; 0 when there are none */
+    uint32_t before; /* leading blocks of the prompt that the target had */
+    uint32_t n;      /* new ones, >= 1 */
+    const uint64_t *keys;
+};
+enum { PLACEMENT_BLOCKS_MAX = 1 << 20 }; /* of a prompt that is placed: before + n */
+
+/* A sink is called at each pick that adds blocks to a mirror, on the picking thread; it must not wait. NULL
+ * takes the sink away. False for strategies that place nothing. Set before the first pick; balancers that
+ * come after in this place have it too, and setting the same one again is nothing. */
 struct placement_sink {
-    void (*placed)(void *arg, uint64_t target_identity, const uint64_t *keys, uint32_t before, uint32_t n);
+    void (*placed)(void *arg, const struct placement *p);
     void *arg;
 };
 bool balance_set_sink(struct balancer *b, const struct placement_sink *sink);
-void balance_place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n);
+
+enum place_result {
+    PLACE_DONE,
+    PLACE_NOBODY, /* no such target here */
+    PLACE_LOOSE,  /* the target's mirror does not hold what stands before the blocks */
+};
+/* What another gateway told; it is neither charged nor told on. O(before + n). */
+enum place_result balance_place(struct balancer *b, const struct placement *p);
 
 /* What is kept of prompts served by target <i>; false when the strategy keeps none. */
 bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret);

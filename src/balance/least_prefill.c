@@ -283,9 +283,14 @@ static void settle(struct balancer *b, const struct pick_context *c, unsigned in
         return;
     r->open = prefix_loop_open(loop, c->blocks.key[r->mirror.before], r->mirror.before);
     const struct placement_sink *sink = &s->memory->sink;
-    if (sink->placed)
-        sink->placed(sink->arg, target_identity(b->targets[index].target), c->blocks.key, r->mirror.before,
-                     r->mirror.depth);
+    if (!sink->placed)
+        return;
+    uint32_t before = r->mirror.before;
+    sink->placed(sink->arg, &(struct placement){.target = target_identity(b->targets[index].target),
+                                                .after = before ? c->blocks.key[before - 1] : 0,
+                                                .before = before,
+                                                .n = r->mirror.depth - before,
+                                                .keys = c->blocks.key + before});
 }
 
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
@@ -337,15 +342,19 @@ static void withdraw(struct balancer *b, const struct pick_receipt *receipt)
 static void set_sink(struct balancer *b, const struct placement_sink *sink)
 {
     const struct prefill_state *s = b->state;
-    s->memory->sink = sink ? *sink : (struct placement_sink){0};
+    struct placement_sink next = sink ? *sink : (struct placement_sink){0};
+    if (s->memory->sink.placed != next.placed || s->memory->sink.arg != next.arg)
+        s->memory->sink = next; /* with the same one others pick meanwhile */
 }
 
-static void place(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n)
+static enum place_result place(struct balancer *b, const struct placement *p)
 {
     const struct prefill_state *s = b->state;
-    int i = balancer_find(b, target_identity);
-    if (i >= 0)
-        mirror_record(s->memory->mirror, s->lane[i], keys, n);
+    int i = balancer_find(b, p->target);
+    if (i < 0)
+        return PLACE_NOBODY;
+    return mirror_extend(s->memory->mirror, s->lane[i], p->after, p->before, p->keys, p->n) ? PLACE_DONE
+                                                                                            : PLACE_LOOSE;
 }
 
 static void start(struct balancer *b, struct balancer *previous)

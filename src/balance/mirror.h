@@ -68,6 +68,10 @@ struct mirror_receipt {
 /* The lane's replica gets this prompt now. Of one larger than its cache the beginning counts. In a section or
  * not. */
 struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n);
+/* Records a prompt of which only the last <n> blocks are given: <before> blocks that end with <after> stand
+ * before them. False: the lane does not hold these, or they stand elsewhere. O(before + n); allocates. */
+bool mirror_extend(struct mirror *m, uint32_t lane, uint64_t after, uint32_t before, const uint64_t *keys,
+                   uint32_t n);
 /* Takes back what one recording added, as far as no other prompt has used it since; what stays of the prompt
  * counts as used now. The warmth falls. At most once per receipt. */
 void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r);

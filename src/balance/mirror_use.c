@@ -4,6 +4,11 @@
  */
 #include "balance/mirror_impl.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
 /* Matching */
 
 struct span_of_blocks {
@@ -118,6 +123,45 @@ struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint6
     prefix_lock_release(&l->lock);
     epoch_leave();
     return r;
+}
+
+/* The <n> keys of the prompt that ends with <last>, as the lane holds it. */
+static bool read_chain(struct mirror *m, uint32_t lane, uint64_t last, uint32_t n, uint64_t *ret)
+{
+    struct group *g = group_of(m, lane);
+    struct lane *l = lane_of(m, lane);
+    if (atomic_load_explicit(&g->is_moving, memory_order_relaxed))
+        return false;
+    epoch_enter();
+    prefix_lock_acquire(&l->lock);
+    const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+    uint64_t holders;
+    uint32_t slot = block_table_find(&s->table, last, &holders), left = n;
+    bool is_hidden = atomic_load_explicit(&g->hidden, memory_order_relaxed) & bit_of(lane);
+    if (is_hidden || !(holders & bit_of(lane)))
+        slot = BLOCK_NONE;
+    for (; slot != BLOCK_NONE && left > 0; slot = block_table_parent(&s->table, slot))
+        ret[--left] = block_table_key(&s->table, slot);
+    prefix_lock_release(&l->lock);
+    epoch_leave();
+    return slot == BLOCK_NONE && left == 0;
+}
+
+bool mirror_extend(struct mirror *m, uint32_t lane, uint64_t after, uint32_t before, const uint64_t *keys,
+                   uint32_t n)
+{
+    if (lane == MIRROR_NO_LANE)
+        return false;
+    if (before == 0)
+        return mirror_record(m, lane, keys, n).generation != 0;
+    uint64_t *all = mem_array((size_t)before + n, sizeof *all);
+    bool ok = read_chain(m, lane, after, before, all);
+    if (ok) {
+        memcpy(all + before, keys, n * sizeof *keys);
+        ok = mirror_record(m, lane, all, before + n).generation != 0;
+    }
+    free(all);
+    return ok;
 }
 
 void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r)

@@ -84,7 +84,7 @@ struct strategy {
     /* May be NULL, when there are no mirrors. */
     unsigned (*take_resets)(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
     void (*set_sink)(struct balancer *b, const struct placement_sink *sink);
-    void (*place)(struct balancer *b, uint64_t target_identity, const uint64_t *keys, uint32_t n);
+    enum place_result (*place)(struct balancer *b, const struct placement *p);
     /* May be NULL, when no prompts are kept. */
     void (*prefix_stats)(const struct balancer *b, unsigned i, struct prefix_stats *ret);
 };

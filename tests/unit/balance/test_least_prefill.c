@@ -454,16 +454,14 @@ static void test_bytes_of_a_token_are_learnt(void **state)
 
 /* Placements of other gateways. */
 struct told {
-    uint64_t identity;
-    uint32_t before, n;
+    struct placement last;
     unsigned times;
 };
 
-static void on_placed(void *arg, uint64_t identity, const uint64_t *keys, uint32_t before, uint32_t n)
+static void on_placed(void *arg, const struct placement *p)
 {
     struct told *t = arg;
-    *t = (struct told){identity, before, n, t->times + 1};
-    assert_true(keys != NULL);
+    *t = (struct told){*p, t->times + 1};
 }
 
 static void test_placements(void **state)
@@ -478,12 +476,27 @@ static void test_placements(void **state)
     make_prompt(&q, 6, 200, 6, 200);
     unsigned to = serve(&a, &q, -1);
     assert_int_equal(told.times, 1);
-    assert_int_equal(told.n, 200);
-    assert_int_equal(told.identity, target_identity(a.targets[to].target));
+    assert_true(told.last.n == 200 && told.last.before == 0 && told.last.after == 0);
+    assert_int_equal(told.last.target, target_identity(a.targets[to].target));
     serve(&a, &q, -1); /* nothing new */
     assert_int_equal(told.times, 1);
-    balance_place(b.balancer, told.identity, q.key, q.n);
-    balance_place(b.balancer, 12345, q.key, q.n); /* nobody here */
+    assert_int_equal(balance_place(b.balancer, &told.last), PLACE_DONE);
+    struct placement nobody = told.last;
+    nobody.target = 12345;
+    assert_int_equal(balance_place(b.balancer, &nobody), PLACE_NOBODY);
+    /* The next turn: its new blocks only, behind the last of the others. */
+    make_prompt(&q, 6, 300, 6, 300);
+    assert_int_equal(serve(&a, &q, -1), to);
+    assert_int_equal(told.times, 2);
+    assert_true(told.last.n == 100 && told.last.before == 200 && told.last.after == q.key[199] &&
+                told.last.keys == q.key + 200);
+    struct placement loose = told.last;
+    loose.before = 199; /* it stands elsewhere */
+    assert_int_equal(balance_place(b.balancer, &loose), PLACE_LOOSE);
+    loose = told.last;
+    loose.after++; /* nobody knows it */
+    assert_int_equal(balance_place(b.balancer, &loose), PLACE_LOOSE);
+    assert_int_equal(balance_place(b.balancer, &told.last), PLACE_DONE);
     struct pick got = pick_at(&b, &q, 1000);
     assert_true(got.index == (int)to && got.why.share == 1);
     pool_fini(&a);
