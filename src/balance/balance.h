@@ -285,6 +285,7 @@ enum place_result {
     PLACE_DONE,
     PLACE_NOBODY, /* no such target here */
     PLACE_LOOSE,  /* the target's mirror does not hold what stands before the blocks */
+    PLACE_RESULT_COUNT
 };
 /* What another gateway told; it is neither charged nor told on. O(before + n). */
 enum place_result balance_place(struct balancer *b, const struct placement *p);

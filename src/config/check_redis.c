@@ -15,6 +15,9 @@ void check_redis(struct reader *r)
                      s->url_is_env ? "ROLTER_REDIS_URL" : "redis.url", why);
     if (!s->url && s->cluster)
         reader_warn(r, reader_field(r, &s->cluster), "redis.cluster: there is no url");
+    if (r->s->affinity_sync.enabled && !s->url)
+        reader_fault(r, reader_field(r, &r->s->affinity_sync.enabled),
+                     "affinity_sync.enabled: there is no `[redis]` url");
     why = store_namespace_fault(c->name_space);
     if (why)
         reader_fault(r, reader_field(r, &c->name_space), "cache.namespace: %s", why);

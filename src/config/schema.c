@@ -26,6 +26,7 @@ static const struct key_spec root_keys[] = {
     KEY_ITEMS("routes", struct settings, routes, n_routes, &schema_routes),
     KEY_ITEMS("virtual_keys", struct settings, virtual_keys, n_virtual_keys, &schema_virtual_keys),
     KEY_SUB("redis", struct settings, redis, &schema_redis),
+    KEY_SUB("affinity_sync", struct settings, affinity_sync, &schema_affinity_sync),
     KEY_SUB("cache", struct settings, cache, &schema_cache),
     KEY_ITEMS("budgets", struct settings, budgets, n_budgets, &schema_budgets),
     KEY_ITEMS("rate_limits", struct settings, rate_limits, n_rate_limits, &schema_rate_limits),

@@ -90,8 +90,8 @@ extern const struct section schema_timeouts, schema_retry, schema_cooldown, sche
     schema_health, schema_metrics_scrape, schema_egress;
 extern const struct section schema_providers, schema_kv_events, schema_lmcache;
 extern const struct section schema_routes, schema_virtual_keys, schema_model_prices, schema_currency;
-extern const struct section schema_redis, schema_cache, schema_route_cache, schema_semantic, schema_budgets,
-    schema_rate_limits;
+extern const struct section schema_redis, schema_affinity_sync, schema_cache, schema_route_cache,
+    schema_semantic, schema_budgets, schema_rate_limits;
 extern const struct section schema_guardrails, schema_webhook, schema_plugins, schema_pii,
     schema_route_advanced;
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gateway/gateway_affinity.h"
 #include "gateway/gateway_limits.h"
 #include "gateway/reply_cache.h"
 #include "gateway/semantic.h"
@@ -42,6 +43,7 @@ struct gateway {
     struct row_ring **rings;
     struct row_writer *writer;
     struct limits_share *limits_share; /* NULL: no limits, or no Redis */
+    struct gateway_affinity *affinity; /* NULL: placements are not shared */
     uint16_t port;
     char url[300];
     bool draining;
@@ -192,6 +194,7 @@ static void free_all(struct gateway *g)
         row_ring_free(g->rings[i]);
     reply_cache_free(g->cache);
     plan_unref(g->plan);
+    gateway_affinity_free(g->affinity);
     fleet_free(g->fleet);
     token_cache_free(g->token_cache);
     free(g->workers);
@@ -235,6 +238,7 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
         }
     make_url(g);
     g->limits_share = gateway_share_limits(g->plan, signals);
+    g->affinity = gateway_affinity_start(&g->plan, signals);
     metric_set(metric_plain(M_CONFIG_VERSION), (double)g->plan->version);
     for (unsigned i = 0; i < n; i++)
         CHECK(uv_thread_create(&g->workers[i].thread, worker_main, &g->workers[i]) == 0);
@@ -308,6 +312,7 @@ void gateway_reload(struct gateway *g, struct settings *settings)
     g->plan = next;
     if (!make_cache(g, error))
         log_warn("reload: no response cache: %s", error);
+    gateway_affinity_join(g->affinity, next);
     send_to_workers(g, take_plan, next);
     if (!g->limits_share)
         g->limits_share = gateway_share_limits(next, g->signals);
@@ -418,6 +423,7 @@ void gateway_stop(struct gateway *g)
 {
     drain_forget(g);
     limits_share_stop(g->limits_share);
+    gateway_affinity_stop(g->affinity);
     send_to_workers(g, take_stop, NULL);
     for (unsigned i = 0; i < g->n_workers; i++)
         uv_thread_join(&g->workers[i].thread);

@@ -16,6 +16,7 @@
 #include "cache/semantic_settings.h"
 #include "policy/limits.h"
 #include "policy/settings.h"
+#include "signals/affinity_sync.h"
 #include "signals/kv_feed.h"
 #include "signals/lmcache.h"
 
@@ -264,6 +265,7 @@ struct settings {
     struct policy_settings policy;
     struct redis_settings redis;
     struct cache_settings cache;
+    struct affinity_sync_settings affinity_sync;
     struct provider_settings_file *providers;
     unsigned n_providers;
     struct route_settings *routes;

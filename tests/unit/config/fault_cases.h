@@ -90,6 +90,8 @@ static const struct fault_case {
      "t:3:13: error: redis.budget_ms: 0 is out of range (1 to 60000)\n"},
     {"[cache]\nnamespace = \"a b\"\n",
      "t:2:13: error: cache.namespace: must not contain white space or braces\n"},
+    {"[affinity_sync]\nenabled = true\n",
+     "t:2:11: error: affinity_sync.enabled: there is no `[redis]` url\n"},
     {"[redis]\ncluster = true\n", "t:2:11: warning: redis.cluster: there is no url\n"},
     {"[[virtual_keys]]\nkey = 1979-05-27\n",
      "t:2:7: error: virtual_keys.key: expected a string, found a date\n"},
