@@ -174,11 +174,36 @@ static uint32_t get(struct mirror *m, uint64_t identity, uint32_t blocks)
     return lane;
 }
 
+/* As many idle lanes are kept as there are used ones, those that are idle longest go: a fleet whose addresses
+ * change all the time must not fill the memory with targets that never come back. Their room goes when their
+ * group is made anew. Under m->lock. */
+static void forget_idle(struct mirror *m)
+{
+    uint32_t used = 0, n = 0, idle[MIRROR_LANES_MAX];
+    for (uint32_t lane = 0; lane < MIRROR_LANES_MAX && atomic_load(&m->groups[lane / MIRROR_GROUP_LANES]);
+         lane++) {
+        const struct lane *l = lane_of(m, lane);
+        used += l->refs > 0;
+        if (l->refs == 0 && l->identity)
+            idle[n++] = lane;
+    }
+    while (n > used) {
+        uint32_t oldest = 0;
+        for (uint32_t i = 1; i < n; i++)
+            if (lane_of(m, idle[i])->idle_since < lane_of(m, idle[oldest])->idle_since)
+                oldest = i;
+        mirror_reset(m, idle[oldest]);
+        lane_of(m, idle[oldest])->identity = 0;
+        idle[oldest] = idle[--n];
+    }
+}
+
+/* What a new store must have for each lane. */
 static void rooms_of(const struct group *g, uint32_t *ret)
 {
     const struct store *s = atomic_load(&g->store);
     for (unsigned i = 0; i < MIRROR_GROUP_LANES; i++)
-        ret[i] = s ? s->books[i].room : 0;
+        ret[i] = s && g->lanes[i].identity ? s->books[i].room : 0;
 }
 
 void mirror_lanes_get(struct mirror *m, const uint64_t *identity, const uint32_t *blocks, unsigned n,
@@ -189,6 +214,7 @@ void mirror_lanes_get(struct mirror *m, const uint64_t *identity, const uint32_t
         CHECK(blocks[i] >= 1 && blocks[i] <= MIRROR_BLOCKS_MAX);
         ret[i] = get(m, identity[i], blocks[i]);
     }
+    forget_idle(m);
     for (unsigned k = 0; k < GROUPS; k++) {
         struct group *g = atomic_load(&m->groups[k]);
         uint32_t room[MIRROR_GROUP_LANES];

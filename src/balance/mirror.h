@@ -35,7 +35,8 @@ void mirror_unref(struct mirror *m);
 
 /* Lanes for <n> identities with room for so many blocks each (1 .. MIRROR_BLOCKS_MAX), in <ret>. One lane per
  * identity, shared by all who ask for it, with what it knows; it grows if it has to. A lane that everybody
- * has put back keeps what it knows until others need the place. MIRROR_NO_LANE: all are in use. At
+ * has put back keeps what it knows until others need the place, or more such lanes than used ones have been
+ * put back since. MIRROR_NO_LANE: all are in use. At
  * configuration time. */
 void mirror_lanes_get(struct mirror *m, const uint64_t *identity, const uint32_t *blocks, unsigned n,
                       uint32_t *ret);

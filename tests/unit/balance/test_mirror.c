@@ -143,6 +143,34 @@ static void test_more_lanes_than_there_are(void **state)
     free(k);
 }
 
+/* Targets that come and go for good do not fill the memory; the latest ones are still known. */
+static void test_lanes_that_never_come_back(void **state)
+{
+    enum { ROUNDS = 200, EARLY = 10, BLOCKS = 20000 };
+    struct mirror *m = mirror_new();
+    uint64_t *k = made_keys(5, 40), early = 0;
+    uint32_t size[2] = {BLOCKS, BLOCKS}, lane[2], last[2];
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        uint64_t who[2] = {1000 + 2 * i, 1001 + 2 * i};
+        mirror_lanes_get(m, who, size, 2, lane);
+        assert_int_equal(depth_of(m, lane[0], k, 40), 0);
+        mirror_record(m, lane[0], k, 40);
+        if (i > 0) {
+            mirror_lane_put(m, last[0]);
+            mirror_lane_put(m, last[1]);
+        }
+        memcpy(last, lane, sizeof last);
+        if (i == EARLY)
+            early = mirror_memory(m);
+    }
+    assert_true(mirror_memory(m) <= early);
+    uint64_t before = 1000 + 2 * (ROUNDS - 2);
+    mirror_lanes_get(m, &before, size, 1, lane);
+    assert_int_equal(depth_of(m, lane[0], k, 40), 40);
+    mirror_unref(m);
+    free(k);
+}
+
 static void test_reset_empties_in_steps(void **state)
 {
     enum { N = 10000 };
@@ -340,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_keys_are_fixed),
         cmocka_unit_test(test_lanes_by_identity),
         cmocka_unit_test(test_more_lanes_than_there_are),
+        cmocka_unit_test(test_lanes_that_never_come_back),
         cmocka_unit_test(test_reset_empties_in_steps),
         cmocka_unit_test(test_two_blocks_with_one_key),
         cmocka_unit_test(test_memory),
