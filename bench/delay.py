@@ -5,7 +5,10 @@
 bench-stamp is the upstream and the clients, on one CPU; the proxies stand on the other, one at a time, in turns. "direct"
 is bench-stamp talking to itself: what the measuring costs. The figures of a proxy contain it.
 
-usage: bench/delay.py [--build DIR] [--streams 256] [--events 10] [--seconds 3] [--rounds 5]
+--shared: all streams ask the same, and rolter's response cache makes one upstream call for them: the delay of each event
+at the leader and at its followers.
+
+usage: bench/delay.py [--build DIR] [--streams 256] [--events 10] [--seconds 3] [--rounds 5] [--shared]
 """
 import argparse
 import json
@@ -25,18 +28,23 @@ def main():
     ap.add_argument("--seconds", type=int, default=3)
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--only")
+    ap.add_argument("--shared", action="store_true")
     ap.add_argument("--keep", action="store_true")
     args = ap.parse_args()
     args.build, args.cpu = os.path.abspath(args.build), "0"
+    if args.shared:
+        args.only = "rolter"
     b = Bench(args)
+    if args.shared:
+        b.route, b.more = "[routes.cache]", "[cache]\nenabled = true\n"
     stamp = subprocess.Popen(["taskset", "-c", "1", os.path.join(args.build, "bench/bench-stamp")],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         b.start_all(int(stamp.stdout.readline().split()[-1]))
-        rounds = {name: [] for name in ["direct"] + b.names}
+        rounds = {name: [] for name in ([] if args.shared else ["direct"]) + b.names}
         for _ in range(args.rounds):
             for name in rounds:
-                stamp.stdin.write(f"{b.ports[name]} {args.streams} {args.events} {args.seconds}\n")
+                stamp.stdin.write(f"{b.ports[name]} {args.streams} {args.events} {args.seconds}{' shared' if args.shared else ''}\n")
                 stamp.stdin.flush()
                 line = stamp.stdout.readline()
                 if not line:

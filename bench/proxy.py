@@ -53,6 +53,7 @@ def request_file(path, body):
 class Bench:
     def __init__(self, args):
         self.args, self.children, self.ports, self.pids = args, [], {}, {}
+        self.route, self.more = "", ""  # further configuration of rolter
         self.dir = tempfile.mkdtemp(prefix="rolter-bench-")
         self.bin = lambda name: os.path.join(args.build, name)
 
@@ -134,9 +135,11 @@ api_base = "http://127.0.0.1:{up}"
 model = "m"
 strategy = "least_load"
 targets = [{{ provider = "sim" }}]
+{self.route}
 [[virtual_keys]]
 key = "sk-bench"
 name = "bench"
+{self.more}
 """)
         p, line = self.start("rolter", [self.bin("rolter"), "--config", "rolter.toml"], "listening on")
         self.ports["rolter"], self.pids["rolter"] = int(line.strip().rsplit(":", 1)[1]), [p.pid]

@@ -7,6 +7,9 @@
  * on stdin opens STREAMS streams at that port (a proxy in front of the upstream, or the upstream itself),
  * each with EVENTS events a second, and prints one line of JSON: events seen and their delay in microseconds.
  *
+ * A fifth word "shared" on the line: the clients' requests share one upstream stream (a proxy that coalesces
+ * equal requests), and its events are counted at each of the clients.
+ *
  * Streams take turns evenly, so that events do not come in bursts. One thread; what it does itself is in the
  * delay of a run without a proxy.
  */
@@ -175,21 +178,22 @@ static struct peer *open_client(unsigned port)
     return peer_new(fd, 1);
 }
 
-static void run(unsigned port, unsigned streams, unsigned events, unsigned seconds)
+static void run(unsigned port, unsigned streams, unsigned events, unsigned seconds, int shared)
 {
+    unsigned wanted = shared ? 1 : streams;
     struct peer **clients = calloc(streams, sizeof *clients);
     n_samples = 0;
     for (unsigned i = 0; i < streams; i++) {
         clients[i] = open_client(port);
         uint64_t end = now_ns() + 5000000000u;
-        while (n_upstream <= i && now_ns() < end)
+        while (n_upstream < wanted && n_upstream <= i && now_ns() < end)
             poll_once(100);
     }
-    if (n_upstream < streams) {
+    if (n_upstream < wanted) {
         fprintf(stderr, "bench-stamp: only %u streams came through\n", n_upstream);
         exit(1);
     }
-    uint64_t begin = now_ns(), step = 1000000000u / events / streams, k = 0;
+    uint64_t begin = now_ns(), step = 1000000000u / events / wanted, k = 0;
     counts_from = begin + WARM_MS * 1000000u;
     uint64_t end = counts_from + seconds * 1000000000ull;
     for (uint64_t now = begin; now < end; now = now_ns()) {
@@ -217,6 +221,7 @@ int main(void)
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t n = sizeof a;
     char line[128];
+    char mode[16];
     unsigned port, streams, events, seconds;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     samples = malloc(SAMPLES_MAX * sizeof *samples);
@@ -229,9 +234,10 @@ int main(void)
     epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &e);
     printf("listening on %u\n", ntohs(a.sin_port));
     fflush(stdout);
-    while (fgets(line, sizeof line, stdin))
-        if (sscanf(line, "%u %u %u %u", &port, &streams, &events, &seconds) == 4 && streams >= 1 &&
-            streams <= STREAMS_MAX && events >= 1)
-            run(port, streams, events, seconds);
+    while (fgets(line, sizeof line, stdin)) {
+        int n_read = sscanf(line, "%u %u %u %u %15s", &port, &streams, &events, &seconds, mode);
+        if (n_read >= 4 && streams >= 1 && streams <= STREAMS_MAX && events >= 1)
+            run(port, streams, events, seconds, n_read == 5);
+    }
     return 0;
 }
