@@ -63,14 +63,10 @@ struct cached {
 enum step cached_serve_stale(struct request *r);
 /* Serves <e> (takes the reference over). */
 enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind kind, const char *reason);
-/* The last check before a replay (C7): streams and whole replies never serve each other. */
-bool cached_fits(const struct request *r, const struct cache_entry *e);
-/* What the request's keys are made of. <headers> is what *ret points to. */
-void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
-                      struct key_input *ret);
-
-/* The last check before a replay (C7): streams and whole replies never serve each other. */
-bool cached_fits(const struct request *r, const struct cache_entry *e);
+/* The last check before a replay: NULL, or the word for why <e> is not for this request. Streams and whole
+ * replies never serve each other (C7); a reply that was cut is for routes that keep those, also after a
+ * reload; none is older than the request wants (R44). */
+const char *cached_refuses(const struct request *r, const struct cache_entry *e, uint64_t now_ms);
 /* What the request's keys are made of. <headers> is what *ret points to. */
 void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
                       struct key_input *ret);

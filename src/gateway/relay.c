@@ -7,6 +7,7 @@
 #include "gateway/applied.h"
 #include "gateway/cached.h"
 #include "net/http_reply.h"
+#include "policy/delivery.h"
 
 enum { QUEUE_HIGH = 65536, UPSTREAM_ID_MAX = 256 };
 
@@ -75,7 +76,9 @@ void relay_head(struct request *r, const struct http_head *h)
     usage_feed_begin(r, h);
     if (UNLIKELY(r->cached != NULL))
         capture_head(r, h);
-    if (r->is_event_stream && h->status < 300)
+    /* One that nobody asked for is held where more than guardrails must see it. */
+    if (r->is_event_stream && h->status < 300 &&
+        (r->stream || !policy_wants_whole(r->plan->policy, r->policy_ticket)))
         applied_begin(r);
     if (must_hold(r, h)) {
         hold(r, h);

@@ -76,13 +76,9 @@ static const char *may_not_serve(const struct request *r, const struct cache_ent
     uint64_t now = clock_wall_ms();
     if (!e || !entry_is_fresh(e, now))
         return "gone";
-    if (!cached_fits(r, e))
-        return "content_type";
     if (e->facts.owner.scope != c->owner.scope || e->facts.owner.route != c->owner.route)
         return "scope"; /* cannot be: both are in the partition */
-    if (c->control.has_max_age && entry_age_secs(e, now) > c->control.max_age_secs)
-        return "max_age";
-    return NULL;
+    return cached_refuses(r, e, now);
 }
 
 /* What the store has of match[at]: the reply, or the next match's turn. */

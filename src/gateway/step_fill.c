@@ -115,9 +115,7 @@ static struct cache_entry *stored_meanwhile(struct request *r)
     struct cached *c = r->cached;
     uint64_t now = clock_wall_ms();
     struct cache_entry *e = reply_cache_peek(r->worker->store, &c->key, now);
-    bool good = e && entry_is_fresh(e, now) && e->facts.is_stream == r->stream &&
-                !(c->control.has_max_age && entry_age_secs(e, now) > c->control.max_age_secs);
-    if (good)
+    if (e && entry_is_fresh(e, now) && !cached_refuses(r, e, now))
         return e;
     entry_unref(e);
     return NULL;

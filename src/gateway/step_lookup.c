@@ -69,12 +69,24 @@ static void make_key(struct request *r)
     key_exact(&in, r->body_arena, &c->key);
 }
 
-bool cached_fits(const struct request *r, const struct cache_entry *e)
+static bool fits(const struct request *r, const struct cache_entry *e)
 {
     struct span rest = e->facts.content_type, type;
     span_split(&rest, ';', &type);
     bool is_stream = span_eq_nocase(span_trim(type), SPAN("text/event-stream"));
     return e->facts.is_stream == r->stream && is_stream == r->stream && e->facts.dialect == r->dialect_id;
+}
+
+const char *cached_refuses(const struct request *r, const struct cache_entry *e, uint64_t now_ms)
+{
+    const struct cached *c = r->cached;
+    if (!fits(r, e))
+        return "content_type";
+    if (e->facts.is_truncated && !c->plan->store_truncated)
+        return "truncated";
+    if (c->control.has_max_age && entry_age_secs(e, now_ms) > c->control.max_age_secs)
+        return "max_age";
+    return NULL;
 }
 
 enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind kind, const char *reason)
@@ -136,13 +148,7 @@ static enum step found(struct request *r, struct cache_entry *e)
 {
     struct cached *c = r->cached;
     uint64_t now = clock_wall_ms();
-    const char *why_not = NULL;
-    if (!e)
-        why_not = "not_found";
-    else if (!cached_fits(r, e))
-        why_not = "content_type";
-    else if (c->control.has_max_age && entry_age_secs(e, now) > c->control.max_age_secs)
-        why_not = "max_age";
+    const char *why_not = e ? cached_refuses(r, e, now) : "not_found";
     if (!why_not && entry_is_fresh(e, now)) {
         metric_add(metric_plain(M_CACHE_HITS), 1);
         return cached_serve(r, e, CACHE_EXACT, "exact");

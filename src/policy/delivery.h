@@ -50,6 +50,9 @@ struct delivery_input {
 bool policy_wants_reply(const struct policy *p, const char *route, enum dialect_id dialect,
                         const struct policy_ticket *ticket);
 
+/* Whether a stage other than the guardrails wants to see replies: those do not look at streams. */
+bool policy_wants_whole(const struct policy *p, const struct policy_ticket *ticket);
+
 /* Finalises <in>->body. <done> runs exactly once unless the call is cancelled: from inside this call, which
  * then returns NULL, or later on the loop of <in>. POLICY_OTHER: same content type, no content coding. */
 struct policy_call *policy_deliver(const struct policy *p, const struct delivery_input *in,

@@ -277,8 +277,13 @@ struct policy_call *policy_deliver(const struct policy *p, const struct delivery
 bool policy_wants_reply(const struct policy *p, const char *route, enum dialect_id dialect,
                         const struct policy_ticket *ticket)
 {
-    return p && (policy_route_of(p, route)->any[RULE_POST_CALL] || p->has_webhook[RULE_POST_CALL] ||
-                 p->chain[PLUGIN_POST_RESPONSE].n > 0 || pii_sees_reply(p, ticket && ticket->may_restore));
+    return p && (policy_route_of(p, route)->any[RULE_POST_CALL] || policy_wants_whole(p, ticket));
+}
+
+bool policy_wants_whole(const struct policy *p, const struct policy_ticket *ticket)
+{
+    return p && (p->has_webhook[RULE_POST_CALL] || p->chain[PLUGIN_POST_RESPONSE].n > 0 ||
+                 pii_sees_reply(p, ticket && ticket->may_restore));
 }
 
 bool policy_restore_is_asked(struct span value)

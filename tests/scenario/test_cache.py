@@ -331,6 +331,21 @@ def test_reload_keeps_entries_unless_the_target_is_another(new_upstream, new_gat
     assert kind(ask(gateway)) == ("hit", "exact") and up.count == 3
 
 
+def test_cut_replies_are_not_served_once_the_route_keeps_none(new_upstream, new_gateway):
+    def answer(call):
+        reply = chat_reply(f"number {len(up.calls)}")
+        reply["choices"][0]["finish_reason"] = "length"
+        call.reply(200, reply)
+    up = new_upstream(answer)
+    gateway = new_gateway(caching([up], "store_truncated = true"), rows=True)
+    ask(gateway)
+    assert kind(ask(gateway)) == ("hit", "exact")
+    gateway.reload_and_wait(caching([up]))
+    fresh = ask(gateway)
+    assert kind(fresh) == ("miss", None) and "number 2" in fresh.text()
+    assert gateway.row_of(fresh)["cache_reason"] == "truncated"
+
+
 def test_a_null_that_keeps_a_default_away_splits(new_upstream, new_gateway):
     up = Counting(new_upstream)
     gateway = new_gateway(caching([up.upstream]).replace("[routes.cache]", "[routes.params]\ntemperature = 0.2\n[routes.cache]"))

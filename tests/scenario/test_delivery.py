@@ -373,3 +373,20 @@ def test_planted_secrets_are_nowhere(new_redis, new_upstream, new_gateway):
         for secret in (SECRET, "bob@example.com", "4111", *sanitizer.tokens):
             assert secret not in traces, secret
     assert len(upstream.calls) == 5
+
+
+@pytest.mark.parametrize("mode", ["fail_closed", "fail_open"])
+def test_a_stream_that_nobody_asked_for_passes_no_plugin_by(new_upstream, new_gateway, new_service, mode):
+    """Not even where guardrails look at streams themselves."""
+    service = new_service(lambda asked: {"action": "allow"})
+    upstream = new_upstream(streamer(CHAT, [TEXT]))
+    gateway = new_gateway(fleet([upstream], more=plugin(service, "p", "post_response", failure_mode=mode) + guardrails(
+        rule("a", "post_call", "redact", pattern="unheard of"), streaming_post_call="apply")), rows=True)
+    reply = gateway.post(CHAT, chat("x"))
+    row = gateway.row_of(reply)
+    if mode == "fail_closed":
+        assert reply.status == 403 and reply.json()["error"]["code"] == "plugin_blocked" and TEXT not in reply.text()
+        assert row["withheld"] == 1
+    else:
+        assert reply.status == 200 and TEXT in reply.text() and "fail_open" in row["annotations"]
+    wait_idle(gateway)
