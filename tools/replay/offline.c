@@ -76,18 +76,21 @@ struct rig *offline_rig(struct offline *f, int strategy, uint64_t blocks, struct
     settings.balance_rel = f->o->balance_rel;
     settings.miss_weight = f->o->miss_weight;
     settings.home_bonus = f->o->home_bonus;
-    return rig_new(&(struct rig_options){.strategy = (enum strategy_id)strategy,
-                                         .targets = f->targets,
-                                         .n_targets = f->n_targets,
-                                         .gateways = (unsigned)f->o->gateways,
-                                         .own_loads = f->o->own_loads,
-                                         .seed = f->o->seed,
-                                         .text = &f->text,
-                                         .sources = sources,
-                                         .digests = reads ? digests(f) : NULL,
-                                         .blocks = reads_blocks ? block_keys(f) : NULL,
-                                         .cache_tokens = blocks * f->trace->block_tokens,
-                                         .settings = settings});
+    return rig_new(&(struct rig_options){
+        .strategy = (enum strategy_id)strategy,
+        .targets = f->targets,
+        .n_targets = f->n_targets,
+        .gateways = (unsigned)f->o->gateways,
+        .own_loads = f->o->own_loads,
+        .talks = f->o->sync_lag_ms >= 0 && f->o->gateways > 1,
+        .sync_lag_us = f->o->sync_lag_ms >= 0 ? (uint64_t)(f->o->sync_lag_ms * 1000) : 0,
+        .seed = f->o->seed,
+        .text = &f->text,
+        .sources = sources,
+        .digests = reads ? digests(f) : NULL,
+        .blocks = reads_blocks ? block_keys(f) : NULL,
+        .cache_tokens = blocks * f->trace->block_tokens,
+        .settings = settings});
 }
 
 void offline_start_run(const struct offline *f, struct run *r)

@@ -42,6 +42,8 @@ static const struct row table[] = {
     {"decode-ms", NUMBER, OFFLINE, AT(decode_ms), "MS", "30", "for each token of a reply"},
     {"gateways", POSITIVE, OFFLINE, AT(gateways), "N", "1",
      "gateways that know nothing of each other's picks"},
+    {"sync-lag-ms", NUMBER, OFFLINE, AT(sync_lag_ms), "MS", NULL,
+     "least_prefill: gateways tell each other their placements, which are heard so much later"},
     {"own-loads", FLAG, OFFLINE, AT(own_loads), "", "false",
      "each gateway sees the load of its own requests only (strategies, not others' rules)"},
     {"seed", COUNT, OFFLINE, AT(seed), "N", "1", "of everything that is left to chance"},
@@ -205,7 +207,7 @@ static bool check(struct options *o, char *ret_error)
 
 enum options_result options_read(struct options *o, int argc, char **argv, char *ret_error)
 {
-    *o = (struct options){0};
+    *o = (struct options){.sync_lag_ms = -1};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (table[i].fallback)
             CHECK(set(o, &table[i], table[i].fallback));

@@ -27,6 +27,7 @@ struct options {
     uint64_t blocks[OPTIONS_LIST_MAX];
     unsigned n_blocks;
     double prefill_tps, decode_ms;
+    double sync_lag_ms;  /* until other gateways know of a placement; negative: never */
     double event_lag_ms; /* until a change of a cache is known to who hears of it */
     double slack_ms;
     double threshold, balance_rel; /* of cache_aware */

@@ -115,6 +115,8 @@ static void json_settings(struct json_out *o, const struct options *s)
     } else {
         json_out_member_u64(o, "replicas", s->replicas);
         json_out_member_u64(o, "gateways", s->gateways);
+        if (s->sync_lag_ms >= 0)
+            json_out_member_double(o, "sync_lag_ms", s->sync_lag_ms);
         json_out_member_double(o, "prefill_tps", s->prefill_tps);
         json_out_member_double(o, "decode_ms", s->decode_ms);
         json_out_member_double(o, "threshold", s->threshold);

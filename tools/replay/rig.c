@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "dialect/dialect.h"
+#include "exchange.h"
 #include "fleet/fleet.h"
 
 /* Nothing fails in the model, so none of these ever matters. */
@@ -16,8 +17,9 @@ struct rig {
     struct pool_target *pools; /* n_targets of each fleet */
     unsigned n_fleets;
     struct balancer **balancers;
-    struct lease *leases; /* of each request */
-    unsigned *loads;      /* that it met at its target */
+    struct exchange_of_placements *exchange; /* NULL: the gateways do not talk */
+    struct lease *leases;                    /* of each request */
+    unsigned *loads;                         /* that it met at its target */
     struct pick_receipt *receipts;
     uint8_t *gateways;   /* that each request went through */
     unsigned by_use[64]; /* targets, the one that was used last at the end */
@@ -63,6 +65,8 @@ struct rig *rig_new(const struct rig_options *o)
     g->balancers = mem_array(o->gateways, sizeof *g->balancers);
     for (unsigned i = 0; i < o->gateways; i++)
         g->balancers[i] = balancer_new(o->strategy, pool_of(g, i), o->n_targets, &o->settings, NULL);
+    if (o->talks)
+        g->exchange = placements_share(g->balancers, o->gateways, o->sync_lag_us);
     g->leases = mem_array(o->text->trace->n + 1, sizeof *g->leases);
     g->loads = mem_array(o->text->trace->n + 1, sizeof *g->loads);
     g->receipts = mem_array(o->text->trace->n + 1, sizeof *g->receipts);
@@ -78,6 +82,7 @@ void rig_free(struct rig *g)
 {
     if (!g)
         return;
+    placements_free(g->exchange);
     for (unsigned i = 0; i < g->o.gateways; i++)
         balancer_unref(g->balancers[i]);
     for (unsigned i = 0; i < g->n_fleets; i++)
@@ -132,6 +137,8 @@ static struct pick pick(struct rig *g, unsigned gateway, struct pick_context *c)
 struct pick rig_pick(struct rig *g, unsigned gateway, size_t i, uint64_t now_us)
 {
     struct pick_context c;
+    if (g->exchange)
+        placements_apply(g->exchange, now_us);
     fill_context(g, i, now_us, &c);
     for (unsigned t = 0; t < g->o.n_targets; t++)
         target_set_add(&c.allowed, t);

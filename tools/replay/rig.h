@@ -2,8 +2,8 @@
  *
  * The gateway's side of an offline replay, made of the very same code: a fleet with one target per replica,
  * one balancer per gateway, and for each request a pick, a lease, a report at its first token and an end.
- * Gateways share the fleet's loads and nothing else, or not even these. What a pick sees is what the gateway
- * would make of the request's text in a chat with one user turn. Thread: one owner.
+ * Gateways share the fleet's loads and nothing else, or not even these, or placements as well. What a pick
+ * sees is what the gateway would make of the request's text in a chat with one user turn. Thread: one owner.
  */
 #ifndef ROLTER_REPLAY_RIG_H
 #define ROLTER_REPLAY_RIG_H
@@ -22,6 +22,8 @@ struct rig_options {
     } * targets;
     unsigned n_targets, gateways;
     bool own_loads; /* each gateway sees its own requests only */
+    bool talks;     /* gateways tell each other their placements, which are heard so much later: */
+    uint64_t sync_lag_us;
     uint64_t seed;
     const struct prompt_text *text;
     const uint64_t *digests; /* of each request's turn; NULL when the strategy does not read prompts */

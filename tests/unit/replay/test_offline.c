@@ -141,6 +141,26 @@ static void test_gateways(void **state)
     run_fini(&four);
 }
 
+/* Unless they tell each other where prompts went. */
+static void test_gateways_that_share(void **state)
+{
+    struct scene s;
+    struct run one, apart, sharing;
+    scene_open(&s, "3000", "1");
+    run_named(&s, "least_prefill", 2000, &one);
+    scene_close(&s);
+    scene_open(&s, "3000", "8");
+    run_named(&s, "least_prefill", 2000, &apart);
+    s.o.sync_lag_ms = 100;
+    run_named(&s, "least_prefill", 2000, &sharing);
+    scene_close(&s);
+    assert_true(apart.hit_share < 0.75 * one.hit_share);
+    assert_true(sharing.hit_share > 0.95 * one.hit_share);
+    run_fini(&one);
+    run_fini(&apart);
+    run_fini(&sharing);
+}
+
 /* Recordings */
 
 static void own_targets(struct options *o)
@@ -295,10 +315,15 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_figures),      cmocka_unit_test(test_it_repeats_itself),
-        cmocka_unit_test(test_gateways),           cmocka_unit_test(test_follow),
-        cmocka_unit_test(test_bad_recordings),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_what_cannot_follow), cmocka_unit_test(test_events_are_as_good_as_the_caches),
+        cmocka_unit_test(test_known_figures),
+        cmocka_unit_test(test_it_repeats_itself),
+        cmocka_unit_test(test_gateways),
+        cmocka_unit_test(test_gateways_that_share),
+        cmocka_unit_test(test_follow),
+        cmocka_unit_test(test_bad_recordings),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_what_cannot_follow),
+        cmocka_unit_test(test_events_are_as_good_as_the_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
