@@ -167,8 +167,7 @@ def test_too_slow_is_neutral(engine, new_gateway):
     assert outcomes(gateway) == {"timeout": 2, "unavailable": 1} and engine.asked == 2
     # The late answer is not lost.
     release.set()
-    wait_until(lambda: HAD_IDS in detail(gateway, chat("x")), "the late answer")
-    assert outcomes(gateway)["cached"] == 1
+    wait_until(lambda: HAD_IDS in detail(gateway, chat("x")) and outcomes(gateway).get("cached"), "the late answer")
     # After its rest it is asked again.
     engine.answer = answer
     numbers = iter(range(10**6))
