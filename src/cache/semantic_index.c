@@ -121,7 +121,8 @@ static void take_record(struct semantic_index *s, const struct cache_digest *par
 static void set_id(char out[ID_MAX], struct span id)
 {
     if (id.n < ID_MAX) {
-        memcpy(out, id.p, id.n);
+        if (id.n)
+            memcpy(out, id.p, id.n);
         out[id.n] = '\0';
     }
 }
