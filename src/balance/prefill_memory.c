@@ -4,24 +4,11 @@
 #include <stdlib.h>
 
 #include "balance/block_chain.h"
+#include "base/bits.h"
 #include "base/mem.h"
 #include "fleet/prefill.h"
 
 #define FADE 0.99
-
-static double bits_to_double(uint64_t bits)
-{
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static uint64_t double_to_bits(double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
 
 struct prefill_memory *prefill_memory_new(void)
 {

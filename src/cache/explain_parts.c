@@ -110,18 +110,7 @@ void explain_parts_of(const struct key_input *in, struct arena *a, struct explai
     struct walk w;
     ret->n = ret->text_n = 0;
     w.parts = ret;
-    w.canon = (struct canon){
-        .doc = in->doc,
-        .dialect = in->dialect,
-        .leave_out = CANON_NO_ATTRIBUTION | CANON_NO_HINTS,
-        .names = in->overridden,
-        .n_names = in->n_overridden,
-        .nulls = in->defaulted,
-        .n_nulls = in->n_defaulted,
-        .arena = a,
-        .put = put_hash,
-        .arg = &w,
-    };
+    w.canon = key_canon(in, a, put_hash, &w);
     add_surroundings(ret, in);
     unsigned next = ret->n;
     add_members(&w, SPAN_NONE, 0, CANON_ROOT);

@@ -230,14 +230,9 @@ void key_add_surroundings(struct digest_writer *w, const struct key_input *in)
     add_headers(w, in->headers, in->n_headers);
 }
 
-void key_exact(const struct key_input *in, struct arena *a, struct cache_digest *ret)
+struct canon key_canon(const struct key_input *in, struct arena *a, canon_put_fn *put, void *arg)
 {
-    struct digest_writer w;
-    digest_begin(&w);
-    add_label(&w, "exact");
-    digest_add(&w, in->scope->digest.b, sizeof in->scope->digest.b);
-    key_add_surroundings(&w, in);
-    const struct canon c = {
+    return (struct canon){
         .doc = in->doc,
         .dialect = in->dialect,
         .leave_out = CANON_NO_ATTRIBUTION | CANON_NO_HINTS,
@@ -246,9 +241,19 @@ void key_exact(const struct key_input *in, struct arena *a, struct cache_digest 
         .nulls = in->defaulted,
         .n_nulls = in->n_defaulted,
         .arena = a,
-        .put = put_digest,
-        .arg = &w,
+        .put = put,
+        .arg = arg,
     };
+}
+
+void key_exact(const struct key_input *in, struct arena *a, struct cache_digest *ret)
+{
+    struct digest_writer w;
+    digest_begin(&w);
+    add_label(&w, "exact");
+    digest_add(&w, in->scope->digest.b, sizeof in->scope->digest.b);
+    key_add_surroundings(&w, in);
+    const struct canon c = key_canon(in, a, put_digest, &w);
     canon_body(&c);
     digest_end(&w, ret);
 }

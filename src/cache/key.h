@@ -72,6 +72,9 @@ enum { KEY_HEADERS_MAX = 100 };
  * canon_refuses. Looks at the body alone. */
 const char *key_refuses(enum dialect_id dialect, const struct json_doc *d);
 
+/* What of the body is in the exact key, for whoever hashes it: the key and explain must never differ in it.
+ */
+struct canon key_canon(const struct key_input *in, struct arena *a, canon_put_fn *put, void *arg);
 /* The key of a request that key_refuses lets pass. */
 void key_exact(const struct key_input *in, struct arena *a, struct cache_digest *ret);
 

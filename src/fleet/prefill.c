@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "fleet/internal.h"
 
@@ -19,20 +20,6 @@ enum { LEARN_TOKENS_MIN = 128, LEARN_COUNT_MIN = 4 };
 /* vLLM and SGLang begin to preempt near here. */
 #define FULL_KV 0.95
 enum { FULL_WAITING = 32 };
-
-static double bits_to_double(uint64_t bits)
-{
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static uint64_t double_to_bits(double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
 
 void provider_prefill_begin(struct provider *p, uint32_t tokens, uint64_t now_us)
 {
