@@ -140,7 +140,7 @@ struct request {
     uint64_t picked_us;
     bool holding; /* collecting a reply that will probably not be relayed */
     enum exchange_fail last_fail;
-    bool any_fail, egress_blocked, queue_was_full;
+    bool any_fail, queue_was_full, queue_timed_out;
     struct kept_reply kept;
     unsigned n_tried;
     bool timer_open;

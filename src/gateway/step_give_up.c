@@ -48,6 +48,8 @@ enum step step_give_up(struct request *r)
         r->error = exchange_fail_name(r->last_fail);
         return STEP_finish;
     }
+    if (r->queue_timed_out)
+        return request_refuse_retry(r, 429, "queue_timeout", 1, "The provider's queue did not move in time.");
     if (r->queue_was_full) {
         if (r->plan->settings->queue.backpressure == BACKPRESSURE_DROP)
             return request_refuse_retry(r, 503, "queue_dropped", 1, "The provider's queue is full.");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bounded queue in front of a provider (R29): a slot is held from here until the reply's head has come. A
- * full queue fails over to another target first; then the configured back-pressure decides.
+ * full queue fails over to another target first; then the configured back-pressure decides. Who has waited as
+ * long as one may goes on to targets that are free at once.
  */
 #include <stdlib.h>
 
@@ -61,10 +62,20 @@ void queue_abandon(struct request *r)
     provider_gate_leave(r->target->provider->state);
 }
 
+/* On to another target, to which nothing was sent either: it is no attempt. */
+static enum step try_elsewhere(struct request *r)
+{
+    request_end_attempt(r);
+    r->attempts--;
+    return STEP_pick;
+}
+
+/* From now on this request takes what is free and waits nowhere; give_up says what there is to say. */
 static enum step timed_out(struct request *r)
 {
     metric_add(metric_plain(M_QUEUE_TIMEOUTS), 1);
-    return request_refuse_retry(r, 429, "queue_timeout", 1, "The provider's queue did not move in time.");
+    r->queue_timed_out = true;
+    return try_elsewhere(r);
 }
 
 static void wait_over(uv_timer_t *t)
@@ -108,9 +119,7 @@ static enum step queue_full(struct request *r)
     }
     metric_add(metric_plain(M_QUEUE_REJECTIONS), 1);
     r->queue_was_full = true;
-    request_end_attempt(r);
-    r->attempts--; /* nothing was sent: not an attempt */
-    return STEP_pick;
+    return try_elsewhere(r);
 }
 
 enum step step_queue(struct request *r)
@@ -122,6 +131,8 @@ enum step step_queue(struct request *r)
         slot_taken(r);
         return STEP_exchange;
     }
+    if (r->queue_timed_out)
+        return try_elsewhere(r);
     struct queue_ticket *t = MEM_NEW(struct queue_ticket);
     t->request = r;
     t->loop = &r->worker->loop;

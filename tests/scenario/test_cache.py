@@ -432,6 +432,36 @@ def test_stale_if_error(new_upstream, new_gateway, failure):
     wait_idle(gateway)
 
 
+@pytest.mark.parametrize("backpressure", ["error", "drop", "block"])
+def test_stale_when_the_queue_is_full(new_upstream, new_gateway, backpressure):
+    """A provider that has no place for a request is one that fails it."""
+    gate = threading.Event()
+
+    def answer(call):
+        if call.json()["messages"][0]["content"] != "x":
+            assert gate.wait(20)
+        call.reply(200, chat_reply("good"))
+
+    up = new_upstream(answer)
+    gateway = new_gateway(caching([up], "ttl_secs = 1\nstale_if_error_secs = 60",
+                                  more=f'[queue]\nworkers = 1\ncapacity = 1\nbackpressure = "{backpressure}"\n'
+                                  "block_timeout_ms = 200\n"), rows=True)
+    first = ask(gateway, "x")
+    time.sleep(1.1)
+    busy = [threading.Thread(target=ask, args=(gateway, f"busy {i}")) for i in range(2)]
+    for thread in busy:
+        thread.start()
+    gateway.wait_metric(metric("rolter_provider_queue_depth", provider="p0"), 1)
+    stale = ask(gateway, "x")
+    assert stale.status == 200 and kind(stale) == ("hit", "exact") and stale.body == first.body
+    assert gateway.row_of(stale)["cache_reason"] == "stale_if_error"
+    assert ask(gateway, "never seen").status in (429, 503)
+    gate.set()
+    for thread in busy:
+        thread.join()
+    wait_idle(gateway)
+
+
 def test_client_fault_is_not_hidden_by_a_stale_entry(new_upstream, new_gateway):
     up = new_upstream(lambda call: call.reply(200, chat_reply("good")) if len(up.calls) == 1
                       else call.reply(400, {"error": {"message": "no"}}))

@@ -253,3 +253,23 @@ def test_waiting_has_an_end(new_upstream, new_gateway):
     gate.open.set()
     crowd.join()
     wait_idle(gateway)
+
+
+def test_who_has_waited_in_vain_goes_elsewhere(new_upstream, new_gateway):
+    """The time for waiting is over: another target that is free takes the request."""
+    gate = Gate()
+    gateway = new_gateway(fleet([new_upstream(gate), new_upstream()], strategy="round_robin",
+                                more=queue(capacity=2) + "[timeouts]\nrequest_secs = 1\n[retry]\nmax_retries = 0\n"
+                                "[cooldown]\nbase_secs = 0\n"), rows=True)
+    crowd = Crowd(gateway)
+    while gateway.metrics()[DEPTH] < 2:
+        crowd.send(1)
+        wait_until(lambda: len(crowd.replies) + gate.now + gateway.metrics()[DEPTH] >= len(crowd.threads))
+    replies = crowd.join()  # the first one holds the only slot for a second, the next one for another
+    assert {r.status for r in replies} == {200, 504}
+    moved = [r for r in replies if r.status == 200 and r.seconds > 0.9]
+    assert moved and all(r.headers["x-rolter-provider"] == "p1" for r in moved)
+    assert all(gateway.row_of(r)["attempts"] == 1 for r in moved)
+    assert gateway.metrics()["rolter_provider_queue_timeouts_total"] == len(moved)
+    gate.open.set()
+    wait_idle(gateway, ("p0", "p1"))
