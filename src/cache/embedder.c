@@ -142,7 +142,8 @@ static void remember(struct embedder *e, const struct cache_digest *key, struct 
 /* The health of a source; of very many sources some share theirs. */
 static unsigned health_of(struct embedder *e, const struct embed_source *s)
 {
-    uint64_t hash = hash_bytes_seed(s->model.p, s->model.n, hash_bytes(s->provider.p, s->provider.n)) | 1;
+    uint64_t hash = hash_bytes_seed(s->api_base.p, s->api_base.n, hash_bytes(s->provider.p, s->provider.n));
+    hash = hash_bytes_seed(s->model.p, s->model.n, hash) | 1;
     unsigned i = (unsigned)(hash % SOURCES_MAX);
     for (unsigned n = 0; n < SOURCES_MAX && e->health[i].hash && e->health[i].hash != hash; n++)
         i = (i + 1) % SOURCES_MAX;
@@ -298,6 +299,7 @@ static void digest_text(const struct embed_source *s, struct span text, struct c
     digest_begin(&w);
     digest_add_framed(&w, SPAN("embedding"));
     digest_add_framed(&w, s->provider);
+    digest_add_framed(&w, s->api_base);
     digest_add_framed(&w, s->model);
     digest_add_framed(&w, text);
     digest_end(&w, ret);

@@ -31,7 +31,7 @@ struct embed_report {
 
 /* Where vectors come from. Everything is borrowed and lives until <release>. */
 struct embed_source {
-    struct span provider, model; /* what a vector belongs to */
+    struct span provider, api_base, model; /* what a vector belongs to */
     const struct net_origin *origin;
     struct span path;
     struct span headers; /* with authorization */

@@ -2,7 +2,7 @@
  *
  * The semantic index of a process: vectors in memory, where every search runs, and a shared copy in Redis
  * from which other gateways' entries come. In Redis each partition is a stream under
- * "NAMESPACE:semantic:v3:{PARTITION}" of records (cache/semantic_record.h), trimmed to the newest
+ * "NAMESPACE:semantic:v4:{PARTITION}" of records (cache/semantic_record.h), trimmed to the newest
  * max_candidates. A lookup fetches what came since its process looked last, so that it costs some hundred
  * bytes when nothing did, and never a body.
  *

@@ -43,6 +43,7 @@ void semantic_partition(const struct key_input *in, const struct semantic_source
     digest_add_u64(&w, SEMANTIC_LAYOUT_VERSION);
     digest_add_u64(&w, LEXICAL_VERSION);
     digest_add_framed(&w, source->provider);
+    digest_add_framed(&w, source->api_base);
     digest_add_framed(&w, source->model);
     digest_add(&w, in->scope->digest.b, sizeof(in->scope->digest.b));
     key_add_surroundings(&w, in);

@@ -15,11 +15,11 @@
 
 /* The layout of all that semantic lookups keep: goes up whenever rules of the partition, of the text, of
  * signatures (LEXICAL_VERSION) or the form in Redis change. Entries of other layouts are never read and
- * expire. The number stands in the keys: <namespace>:semantic:v3. Versions 1 and 2 are other programs'. */
-enum { SEMANTIC_LAYOUT_VERSION = 3 };
+ * expire. The number stands in the keys: <namespace>:semantic:v4. Versions 1 and 2 are other programs'. */
+enum { SEMANTIC_LAYOUT_VERSION = 4 };
 
 struct semantic_source {
-    struct span provider, model; /* of embeddings */
+    struct span provider, api_base, model; /* of embeddings */
 };
 
 /* For a request that semantic_text and key_refuses let pass. */

@@ -51,6 +51,7 @@ static void build(struct plan *p, struct plan_route *r)
             m->provider = &p->providers[i];
     CHECK_MSG(m->provider, "the configuration reader checked this");
     m->settings = s;
+    m->api_base = span_str(m->provider->settings->api_base);
     m->model = span_str(s->model);
     m->headers = header_lines(p, m->provider);
     m->path = mem_printf("%s%s", m->provider->origin.base_path,

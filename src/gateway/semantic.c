@@ -327,7 +327,7 @@ enum step semantic_lookup(struct request *r)
         metric_add(metric_series(M_SEMANTIC_BYPASSED, s->reason, NULL, NULL), 1);
         return STEP_fill;
     }
-    struct semantic_source from = {s->route->provider->name, s->route->model};
+    struct semantic_source from = {s->route->provider->name, s->route->api_base, s->route->model};
     struct key_header headers[KEY_HEADERS_MAX];
     struct key_input in;
     cached_key_input(r, headers, &in);

@@ -22,7 +22,7 @@ enum semantic_verdict { SEMANTIC_AGREES, SEMANTIC_DIFFERS, SEMANTIC_UNKNOWN };
 struct plan_semantic {
     const struct semantic_settings *settings;
     const struct plan_provider *provider;
-    struct span model;
+    struct span api_base, model;
     char *path, *headers; /* of an embedding call; the latter with a secret */
     metric_series_t m_ok, m_error, m_ms;
     metric_series_t m_shadow[SEMANTIC_BANDS][SEMANTIC_VERDICTS];

@@ -90,6 +90,7 @@ void semantic_source_of(struct request *r, const struct plan_semantic *m, struct
     u->trace_id = mem_spandup(request_trace_id(r));
     *ret = (struct embed_source){
         .provider = m->provider->name,
+        .api_base = m->api_base,
         .model = m->model,
         .origin = &m->provider->origin,
         .path = span_str(m->path),

@@ -507,6 +507,19 @@ def test_entries_survive_a_reload_and_a_new_model_starts_anew(rig, new_upstream)
     assert kind(ask(gateway, "three")) == MISS
 
 
+def test_another_address_of_the_embeddings_starts_anew(rig, new_upstream):
+    """Vectors belong to where they came from; what stands behind the same name elsewhere may be another model."""
+    gateway, up, vectors = rig()
+    assert kind(ask(gateway, "one")) == MISS and kind(ask(gateway, "two")) == HIT
+    moved = Vectors(new_upstream)
+    text = rig.config("")
+    assert text.count(vectors.upstream.url) == 1
+    gateway.reload_and_wait(text.replace(vectors.upstream.url, moved.upstream.url))
+    # Neither a vector nor an entry of before: a known text is asked for anew.
+    assert kind(ask(gateway, "two")) == MISS and moved.texts == ["user two"]
+    assert kind(ask(gateway, "three")) == HIT and (vectors.count, moved.count, up.count) == (2, 2, 2)
+
+
 def test_a_blocked_prompt_gets_no_hit(rig):
     rules = '[guardrails]\nenabled = true\n[[guardrails.rules]]\nname = "x"\npattern = "forbidden"\nstage = "pre_call"\naction = "block"\n'
     gateway, up, vectors = rig(more=rules)

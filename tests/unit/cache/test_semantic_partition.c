@@ -8,7 +8,7 @@
 /* Everything about a request that may differ. */
 struct request {
     enum dialect_id dialect;
-    const char *body, *query, *route, *provider, *model;
+    const char *body, *query, *route, *provider, *api_base, *model;
     struct cache_scope scope;
     struct cache_digest targets;
     struct key_header header[2];
@@ -19,8 +19,13 @@ struct request {
 
 static struct request request(enum dialect_id dialect, const char *body)
 {
-    struct request r = {
-        .dialect = dialect, .body = body, .query = "", .route = "r", .provider = "p", .model = "m"};
+    struct request r = {.dialect = dialect,
+                        .body = body,
+                        .query = "",
+                        .route = "r",
+                        .provider = "p",
+                        .api_base = "http://e",
+                        .model = "m"};
     key_scope_of_key(NULL, &r.scope);
     key_targets(NULL, 0, NULL, 0, &r.targets);
     return r;
@@ -52,7 +57,7 @@ static struct cache_digest partition(const struct request *r)
                            .overridden = r->overridden,
                            .n_overridden = r->n_overridden,
                            .doc = &doc};
-    struct semantic_source s = {span_str(r->provider), span_str(r->model)};
+    struct semantic_source s = {span_str(r->provider), span_str(r->api_base), span_str(r->model)};
     semantic_partition(&in, &s, &a, &got);
     arena_reset(&a);
     return got;
@@ -213,6 +218,7 @@ static void surroundings_split(void **state)
     SPLITS(b.query = "x=1");
     SPLITS(b.route = "other");
     SPLITS(b.provider = "other");
+    SPLITS(b.api_base = "http://f");
     SPLITS(b.model = "other");
     SPLITS(key_scope_of_route(SPAN("r"), &b.scope));
     uint8_t key[32] = {1};
@@ -244,7 +250,7 @@ static void the_layout_is_fixed(void **state)
     char hex[65];
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", d.b[i]);
-    assert_string_equal(hex, "0c35e0450a21b8920d1e907e238683238074fea372c381b669569d9db026af29");
+    assert_string_equal(hex, "2262053114ea59834ea36c104653ab5095d0bd0f398fdb3e6fa6d364254b35df");
 }
 
 int main(void)
