@@ -124,6 +124,8 @@ struct settings *config_load(const char *path, bool may_be_absent, const struct 
     const struct toml_place nowhere = {0, 0};
     if (read_whole(path, &text)) {
         parse_into(&r, buf_view(&text), o);
+        if (r.errors == 0 && r.s->n_providers == 0) /* of a file: what is parsed from text may be a part */
+            reader_warn(&r, nowhere, "there are no [[providers]]: no model can be reached");
         r.s->path = arena_dup(&r.s->arena, span_str(path)).p;
     } else if (errno == ENOENT && may_be_absent) {
         reader_warn(&r, nowhere, "there is no such file; every key has its default");
