@@ -19,6 +19,9 @@ enum { CACHE_LINE = 64, PROVIDER_MAGIC = 0x70726f76, TARGET_MAGIC = 0x74677274 }
 /* As many as there are members in struct engine_metrics. */
 enum { ENGINE_WORDS = sizeof(struct engine_metrics) / sizeof(double) };
 
+/* What is said to the keys of a provider; those past the last bit share it. */
+enum { KEY_BITS = 64 };
+
 /* One upstream key: its share of the smooth weighted rotation and until when it is parked. Under `lock`. */
 struct key_slot {
     int64_t weight, current;
@@ -51,7 +54,8 @@ struct provider {
     atomic_uint health_down, health_up; /* thresholds */
     atomic_uint engine_fresh_ms;
     atomic_uint n_keys;
-    uint64_t api_base; /* hash; 0 = none. Under `lock`. */
+    _Atomic uint64_t refused_keys; /* by position, without one at 0 too; written under `lock` */
+    uint64_t api_base;             /* hash; 0 = none. Under `lock`. */
 
     /* Set by the signals thread, read at every pick. */
     atomic_bool unhealthy;
@@ -80,6 +84,7 @@ struct provider {
     struct list waiters;                       /* oldest first */
     unsigned probe_failures, probe_successes;  /* in a row */
     struct key_slot *keys;
+    uint64_t refused_ms; /* when a key was refused last */
 
     /* Registry; under the fleet's lock. */
     struct list node;

@@ -21,6 +21,8 @@ void keys_configure(struct provider *p, const unsigned *weights, unsigned n)
     free(p->keys);
     p->keys = keys;
     atomic_store(&p->n_keys, n);
+    if (n < KEY_BITS)
+        atomic_fetch_and(&p->refused_keys, ((uint64_t)1 << (n ? n : 1)) - 1);
 }
 
 /* Under the lock. */
@@ -87,4 +89,21 @@ bool provider_has_free_key(const struct provider *p, uint64_t now_ms)
         found = p->keys[i].parked_until_ms <= now_ms;
     pthread_mutex_unlock(&locked->lock);
     return found;
+}
+
+bool provider_key_judged(struct provider *p, int key, bool refused, uint64_t now_ms)
+{
+    uint64_t bit = (uint64_t)1 << (key < 0 ? 0 : key < KEY_BITS ? key : KEY_BITS - 1);
+    bool was = atomic_load_explicit(&p->refused_keys, memory_order_relaxed) & bit;
+    if (LIKELY(!was && !refused))
+        return false;
+    pthread_mutex_lock(&p->lock);
+    was = atomic_load(&p->refused_keys) & bit;
+    bool news = was != refused && (refused || now_ms - p->refused_ms >= KEY_DOUBT_MS);
+    if (refused)
+        p->refused_ms = now_ms;
+    if (news)
+        atomic_fetch_xor(&p->refused_keys, bit);
+    pthread_mutex_unlock(&p->lock);
+    return news;
 }

@@ -95,5 +95,11 @@ void provider_gate_leave(struct provider *p);
 int provider_key_take(struct provider *p, uint64_t now_ms);
 void provider_key_park(struct provider *p, int key, uint64_t until_ms);
 bool provider_has_free_key(const struct provider *p, uint64_t now_ms);
+/* What the upstream says to a key (-1: to a request without one): it refuses it, or it takes it. True when
+ * that is news, to be told once. A refused key counts as taken again no sooner than KEY_DOUBT_MS after the
+ * last refusal: an upstream that refuses some requests only (403) is told of twice in that time at most.
+ * One load while all is well. */
+enum { KEY_DOUBT_MS = 10000 };
+bool provider_key_judged(struct provider *p, int key, bool refused, uint64_t now_ms);
 
 #endif

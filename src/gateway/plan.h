@@ -36,6 +36,7 @@ struct plan_provider {
     enum auth_style auth;
     bool strip_v1; /* the base path already carries the version */
     unsigned n_keys;
+    const char **key_names; /* for people: the variable that holds it */
     char **auth_lines; /* one for each resolved upstream key, may be none: "authorization: Bearer ...\r\n" */
     struct span base_path, name;
     struct span
@@ -48,6 +49,10 @@ struct plan_provider {
     metric_series_t
         m_errors[EXCHANGE_FAIL_COUNT + 1]; /* by reason; the last one: a status of 5xx, 408, 429 */
 };
+
+/* What an upstream's status says about the key that was sent (an index, or -1): one line on stderr when that
+ * is news. */
+void plan_key_judged(const struct plan_provider *p, int key, int status, uint64_t now_ms);
 
 struct plan_target {
     struct plan_provider *provider;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "balance/kv_source.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "gateway/plan_parts.h"
 
@@ -33,18 +35,21 @@ static void resolve_keys(struct plan_provider *p, unsigned **ret_weights)
 {
     const struct provider_settings_file *s = p->settings;
     p->auth_lines = mem_array(s->n_api_keys + 1, sizeof *p->auth_lines);
+    p->key_names = mem_array(s->n_api_keys + 1, sizeof *p->key_names);
     unsigned *weights = mem_array(s->n_api_keys + 1, sizeof *weights);
     for (unsigned i = 0; i < s->n_api_keys; i++) {
         const char *key = s->api_keys[i].key ? s->api_keys[i].key : env_value(s->api_keys[i].env);
         if (!key)
             continue;
         weights[p->n_keys] = s->api_keys[i].weight ? s->api_keys[i].weight : 1;
+        p->key_names[p->n_keys] = s->api_keys[i].key ? "of the file" : s->api_keys[i].env;
         p->auth_lines[p->n_keys++] = auth_line(p->auth, key);
     }
     if (s->n_api_keys == 0) {
         const char *key = s->api_key ? s->api_key : env_value(s->api_key_env);
         if (key) {
             weights[0] = 1;
+            p->key_names[0] = s->api_key ? "of the file" : s->api_key_env;
             p->auth_lines[p->n_keys++] = auth_line(p->auth, key);
         }
     }
@@ -174,6 +179,22 @@ void plan_free_secret(char *text)
     free(text);
 }
 
+void plan_key_judged(const struct plan_provider *p, int key, int status, uint64_t now_ms)
+{
+    bool refused = status == 401 || status == 403;
+    if (!refused && (status < 200 || status > 299))
+        return;
+    if (LIKELY(!provider_key_judged(p->state, key, refused, now_ms)))
+        return;
+    char what[160] = "requests without a key";
+    if (key >= 0)
+        snprintf(what, sizeof what, "key %d (%s)", key + 1, p->key_names[key]);
+    if (refused)
+        log_warn("provider %s refuses %s with status %d", p->settings->name, what, status);
+    else
+        log_info("provider %s takes %s again", p->settings->name, what);
+}
+
 void plan_free_providers(struct plan *p, uint64_t now_ms)
 {
     for (unsigned i = 0; i < p->n_providers; i++) {
@@ -184,6 +205,7 @@ void plan_free_providers(struct plan *p, uint64_t now_ms)
         for (unsigned k = 0; k < pp->n_keys; k++)
             plan_free_secret(pp->auth_lines[k]);
         free(pp->auth_lines);
+        free(pp->key_names);
         origin_fini(&pp->origin);
         kv_source_unref(pp->kv);
         fleet_provider_put(p->fleet, pp->state, now_ms);

@@ -66,6 +66,8 @@ static void release(void *owner, const struct embed_report *e)
         double cost = 0;
         metric_add(e->error ? u->route->m_error : u->route->m_ok, 1);
         metric_observe(u->route->m_ms, (double)e->took_ms);
+        plan_key_judged(u->route->provider, u->route->provider->n_keys ? 0 : -1, e->status,
+                        net_now_ms(&u->worker->loop));
         if (e->tokens != UINT64_MAX &&
             !plan_cost(u->plan, u->route->settings->model, u->asker->model, e->tokens, 0, 0, &cost))
             cost = 0;

@@ -155,6 +155,7 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
         request_withdraw_pick(r);
     request_settle_pick(r);
     uint64_t after = retry_after_ms(h);
+    plan_key_judged(r->target->provider, r->upstream_key, h->status, net_now_ms(&r->worker->loop));
     bool key_level = key_failed(r, h->status, after);
     /* A key that is used up says nothing about the target while another key is free. */
     tell(r, key_level ? OUTCOME_CLIENT_FAULT : outcome_of(h->status), after);

@@ -294,6 +294,25 @@ def test_several_keys_rotate(new_upstream, new_gateway):
     assert sorted(used(upstream)) == ["k-one"] * 4 + ["k-two"] * 4
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_told_once(new_upstream, new_gateway, monkeypatch, status):
+    """An operator sees which key of which provider is refused, once and not for each request; never the key itself."""
+    monkeypatch.setenv("KEY_FOR_TEST", "k-secret")
+    refuses = True
+    upstream = new_upstream(lambda call: call.reply(status, {"error": {}}) if refuses else call.reply(200, chat_reply("x")))
+    config = one(upstream, own='api_key_env = "KEY_FOR_TEST"')
+    gateway = new_gateway(config)
+    for _ in range(6):
+        assert gateway.post(CHAT, chat("x")).status == status
+    gateway.reload_and_wait(config + "\n[queue]\nworkers = 9\n")
+    assert gateway.post(CHAT, chat("x")).status == status
+    refuses = False
+    assert gateway.post(CHAT, chat("x")).status == 200
+    told = [line for line in gateway.stderr.split("\n") if "KEY_FOR_TEST" in line]
+    assert len(told) == 1 and told[0].endswith(f"warn provider p0 refuses key 1 (KEY_FOR_TEST) with status {status}")
+    assert "k-secret" not in gateway.stderr
+
+
 @pytest.mark.parametrize("status", [401, 429])
 def test_a_spent_key_is_parked(new_upstream, new_gateway, status):
     def answer(call):

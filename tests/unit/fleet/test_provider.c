@@ -162,6 +162,33 @@ static void test_engine_is_never_torn(void **state)
     fleet_free(f);
 }
 
+static void test_refused_keys(void **state)
+{
+    (void)state;
+    struct fleet *f = fleet_new(0);
+    struct provider *p = fleet_provider_get(f, "a");
+    provider_configure(p, &(struct provider_settings){.n_keys = 2});
+    assert_false(provider_key_judged(p, 0, false, 1000));
+    assert_true(provider_key_judged(p, 0, true, 1000));
+    assert_false(provider_key_judged(p, 0, true, 2000));
+    assert_true(provider_key_judged(p, 1, true, 2000)); /* each for itself */
+    assert_false(provider_key_judged(p, 1, false, 2001));
+    assert_false(provider_key_judged(p, 1, true, 3000)); /* it was in doubt all the time */
+    assert_false(provider_key_judged(p, 0, false, 3000 + KEY_DOUBT_MS - 1));
+    assert_true(provider_key_judged(p, 0, false, 3000 + KEY_DOUBT_MS));
+    assert_false(provider_key_judged(p, 0, false, 3000 + KEY_DOUBT_MS));
+    assert_true(provider_key_judged(p, 0, true, 20000));
+    /* What a reload takes away is forgotten, what stays is not. */
+    provider_configure(p, &(struct provider_settings){.n_keys = 1});
+    assert_false(provider_key_judged(p, 0, true, 20001));
+    provider_configure(p, &(struct provider_settings){.n_keys = 2});
+    assert_true(provider_key_judged(p, 1, true, 20002));
+    provider_configure(p, &(struct provider_settings){.n_keys = 0});
+    assert_false(provider_key_judged(p, -1, true, 20003));
+    assert_true(provider_key_judged(p, -1, false, 20003 + KEY_DOUBT_MS));
+    fleet_free(f);
+}
+
 static void test_keys(void **state)
 {
     struct fleet *f = fleet_new(0);
@@ -305,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_generation_by_start_time),
         cmocka_unit_test(test_engine_is_never_torn),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_refused_keys),
         cmocka_unit_test(test_registry_finds),
         cmocka_unit_test(test_registry_keeps_and_sweeps),
         cmocka_unit_test(test_registry_provider_outlives_targets),
