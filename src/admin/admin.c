@@ -10,7 +10,7 @@
 #include "net/http_reply.h"
 #include "net/server.h"
 
-enum { HEAD_MAX = 32768, BODY_MAX = 65536, ANSWER_MAX = 64 << 20, HEAD_MS = 10000, IDLE_MS = 60000 };
+enum { HEAD_MAX = 32768, BODY_MAX = 4 << 20, ANSWER_MAX = 64 << 20, HEAD_MS = 10000, IDLE_MS = 60000 };
 
 struct admin {
     struct net_loop *loop;
@@ -131,6 +131,11 @@ static int write_explain(struct admin *a, struct conn *c, struct buf *b)
     return cache_page_explain(a->gateway, conn_head(c)->query, b);
 }
 
+static int write_preview(struct admin *a, struct conn *c, struct buf *b)
+{
+    return cache_page_preview(a->gateway, conn_body(c), b);
+}
+
 static const struct {
     const char *method, *path, *type;
     int (*write)(struct admin *a, struct conn *c, struct buf *b);
@@ -141,6 +146,7 @@ static const struct {
     {"POST", "/cache/purge", "application/json", write_purge},
     {"GET", "/cache/stats", "application/json", write_cache_stats},
     {"GET", "/cache/explain", "application/json", write_explain},
+    {"POST", "/cache/explain", "application/json", write_preview},
 };
 
 static void on_head(struct conn *c, void *arg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/cache_pages.h"
 
+#include "gateway/cache_preview.h"
 #include "gateway/reply_cache.h"
 #include "json/json.h"
 #include "json/write.h"
@@ -168,7 +169,18 @@ int cache_page_explain(struct gateway *g, struct span query, struct buf *out)
     if (wanted.n == 0)
         return fault(out, 400, "name a request: /cache/explain?request_id=ID");
     if (!explain_write(c->explain, wanted, c->purge, out))
-        return fault(out, 404, "no such request among the last ones that were not answered from the cache");
+        return fault(out, 404, "no such request among the last ones");
+    buf_add_char(out, '\n');
+    return 200;
+}
+
+int cache_page_preview(struct gateway *g, struct span body, struct buf *out)
+{
+    if (!gateway_cache(g))
+        return fault(out, 409, "there is no response cache");
+    const char *why = cache_preview(g, body, out);
+    if (why)
+        return fault(out, 400, why);
     buf_add_char(out, '\n');
     return 200;
 }

@@ -345,6 +345,16 @@ struct embed_wait *embedder_ask(struct embedder *e, struct net_loop *l, struct p
     return w;
 }
 
+struct embedding *embedder_known(struct embedder *e, const struct embed_source *s, struct span text)
+{
+    struct cache_digest key;
+    digest_text(s, text, &key);
+    pthread_mutex_lock(&e->lock);
+    struct embedding *vector = look_up(e, &key);
+    pthread_mutex_unlock(&e->lock);
+    return vector;
+}
+
 void embedder_cancel(struct embed_wait *w)
 {
     pthread_mutex_lock(&w->e->lock);

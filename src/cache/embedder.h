@@ -54,6 +54,8 @@ void embedder_free(struct embedder *e);
 /* NULL: <done> has been called. Else it comes later on <l>, once. */
 struct embed_wait *embedder_ask(struct embedder *e, struct net_loop *l, struct pool *p,
                                 const struct embed_source *s, struct span text, embed_fn *done, void *arg);
+/* The vector of a text if it is known: a reference, or NULL. Of <s> only what a vector belongs to counts. */
+struct embedding *embedder_known(struct embedder *e, const struct embed_source *s, struct span text);
 /* <done> does not come. The call goes on: what it brings is known then. */
 void embedder_cancel(struct embed_wait *w);
 /* Ends the calls that run on <l>, before its pool goes; others that wait for them get "closed". */

@@ -368,3 +368,37 @@ const char *lexical_differ(struct span a, struct span b)
     free(p.b.match);
     return why;
 }
+
+/* Whether the other signature has each token of this text. */
+static bool is_in(const char *from, const char *to, struct span other, struct arena *a)
+{
+    struct span s = lexical_signature(span_of(from, (size_t)(to - from)), a);
+    for (size_t i = SIGNATURE_HEAD; i + TOKEN_BYTES <= s.n; i += TOKEN_BYTES) {
+        bool has = false;
+        for (size_t k = SIGNATURE_HEAD; k + TOKEN_BYTES <= other.n && !has; k += TOKEN_BYTES)
+            has = memcmp(s.p + i, other.p + k, 5) == 0; /* hash and kind */
+        if (!has)
+            return false;
+    }
+    return true;
+}
+
+static const char *word_end(const char *p, const char *end)
+{
+    const char *space = memchr(p, ' ', (size_t)(end - p));
+    return space ? space : end;
+}
+
+unsigned lexical_only(struct span text, struct span other, struct arena *a, struct span *ret, unsigned max)
+{
+    unsigned n = 0;
+    const char *end = text.p + text.n, *before = text.p;
+    for (const char *p = text.p, *to; p < end && n < max; before = p, p = to + 1) {
+        to = word_end(p, end);
+        const char *next = to < end ? word_end(to + 1, end) : end;
+        /* A word may be half of a phrase: "how much". */
+        if (!is_in(p, to, other, a) && !is_in(before, to, other, a) && !is_in(p, next, other, a))
+            ret[n++] = span_of(p, (size_t)(to - p));
+    }
+    return n;
+}

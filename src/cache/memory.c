@@ -122,6 +122,17 @@ struct cache_entry *memory_get(struct cache_memory *m, const struct cache_digest
     return e;
 }
 
+struct cache_entry *memory_peek(struct cache_memory *m, const struct cache_digest *key, uint64_t now_ms)
+{
+    struct shard *s = shard_of(m, key);
+    pthread_mutex_lock(&s->lock);
+    struct node *n = shard_find(s, key);
+    struct cache_entry *e =
+        n && now_ms < n->entry->facts.stale_until_ms && !is_purged(m, n->entry) ? entry_ref(n->entry) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return e;
+}
+
 /* One hold of the lock; false: there is no room yet, try again. */
 static bool try_put(struct cache_memory *m, struct shard *s, struct node *n, uint64_t now_ms,
                     enum memory_put_result *ret)

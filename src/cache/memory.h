@@ -50,6 +50,8 @@ void memory_free(struct cache_memory *m);
 
 /* The entry with a reference for the caller, fresh or in its stale window (entry_is_fresh); NULL: none. */
 struct cache_entry *memory_get(struct cache_memory *m, const struct cache_digest *key, uint64_t now_ms);
+/* The same for whoever only looks: nothing is counted, moved or freed. */
+struct cache_entry *memory_peek(struct cache_memory *m, const struct cache_digest *key, uint64_t now_ms);
 /* Takes a reference of its own; replaces an entry of the same key that is not younger. */
 enum memory_put_result memory_put(struct cache_memory *m, struct cache_entry *e, uint64_t now_ms);
 /* Whether there was one. */

@@ -287,3 +287,8 @@ void store_remove(struct store_port *p, const struct cache_digest *key)
     if (p->redis)
         redis_store_remove(p, key);
 }
+
+struct cache_entry *store_peek(struct cache_store *s, const struct cache_digest *key, uint64_t now_ms)
+{
+    return memory_peek(s->memory, key, now_ms);
+}

@@ -94,6 +94,9 @@ enum store_answer store_get(struct store_port *p, const struct cache_digest *key
  * zeroed once. */
 void store_cancel(struct store_wait *w);
 
+/* What memory has, for whoever only looks (memory_peek). Any thread. */
+struct cache_entry *store_peek(struct cache_store *s, const struct cache_digest *key, uint64_t now_ms);
+
 /* Stores an entry in memory and, without waiting, in Redis. The caller keeps its reference. The result is
  * memory's. */
 enum memory_put_result store_put(struct store_port *p, struct cache_entry *e, uint64_t now_ms);

@@ -38,11 +38,12 @@ struct cached {
     /* what became of it */
     enum cache_result result;
     enum cache_kind kind;
-    const char *reason;        /* for the row; static */
-    struct cache_entry *entry; /* that is served */
-    struct cache_entry *stale; /* that may be served when the upstream fails */
-    bool revalidate;           /* renew it when this request is over */
-    bool is_background;        /* this request renews it: no client */
+    const char *reason;               /* for the row; static */
+    struct explain_record *explained; /* a miss in the book (cache/explain.h); or NULL */
+    struct cache_entry *entry;        /* that is served */
+    struct cache_entry *stale;        /* that may be served when the upstream fails */
+    bool revalidate;                  /* renew it when this request is over */
+    bool is_background;               /* this request renews it: no client */
 
     /* the flight */
     struct flight_member flight;
@@ -67,6 +68,12 @@ enum step cached_serve(struct request *r, struct cache_entry *e, enum cache_kind
  * replies never serve each other (C7); a reply that was cut is for routes that keep those, also after a
  * reload; none is older than the request wants (R44). */
 const char *cached_refuses(const struct request *r, const struct cache_entry *e, uint64_t now_ms);
+/* Whether the configuration lets this request be cached (C1, R55). */
+bool cached_is_on(const struct request *r);
+/* NULL when it may be looked up; else the word for why it bypasses. */
+const char *cached_bypass(const struct request *r);
+/* Scope, owner, exact key. */
+void cached_make_key(struct request *r, struct cache_purge *purge);
 /* What the request's keys are made of. <headers> is what *ret points to. */
 void cached_key_input(const struct request *r, struct key_header headers[KEY_HEADERS_MAX],
                       struct key_input *ret);

@@ -10,12 +10,40 @@
 #include "base/mem.h"
 #include "gateway/cached.h"
 
+static void explain(struct request *r)
+{
+    static const char *const layers[] = {NULL, "exact", "semantic", "coalesced"};
+    struct cached *c = r->cached;
+    struct explain *book = r->worker->cache->explain;
+    struct explain_entry entry;
+    if (c->entry)
+        entry = (struct explain_entry){c->entry->facts.key, c->entry->facts.owner.scope,
+                                       c->entry->facts.created_ms, c->entry->facts.expires_ms};
+    if (!c->explained) {
+        if (c->result == CACHE_HIT && c->entry)
+            explain_hit(book, r->id, layers[c->kind], c->reason, &entry, clock_wall_ms());
+        return;
+    }
+    struct explain_outcome o = {
+        .layer = c->result == CACHE_HIT ? layers[c->kind] : NULL,
+        .reason = c->reason,
+        .entry = c->entry ? &entry : NULL,
+        .partition = semantic_partition_of(r),
+        .semantic = semantic_reason(r),
+    };
+    semantic_similarity(r, &o.similarity);
+    explain_settle(book, c->explained, &o);
+    c->explained = NULL;
+}
+
 void cached_end(struct request *r)
 {
     struct cached *c = r->cached;
     store_cancel(&c->wait);
     capture_fail(r, r->client_gone ? "client_gone" : "upstream_failed");
     flight_leave(&c->flight);
+    if (!c->is_background)
+        explain(r);
     semantic_end(r);
     if (!c->is_background)
         metric_add(c->plan->m_requests[c->kind][c->result], 1);

@@ -430,6 +430,11 @@ void gateway_stop(struct gateway *g)
     free_all(g);
 }
 
+struct worker *gateway_worker(struct gateway *g, unsigned i)
+{
+    return &g->workers[i];
+}
+
 unsigned gateway_workers(const struct gateway *g)
 {
     return g->n_workers;

@@ -35,6 +35,8 @@ void gateway_stop(struct gateway *g);
 unsigned gateway_workers(const struct gateway *g);
 unsigned gateway_requests_in_flight(const struct gateway *g);
 unsigned gateway_connections(struct gateway *g);
+/* One of them, for what is posted to its loop. It lives until gateway_stop, and takes posts until then. */
+struct worker *gateway_worker(struct gateway *g, unsigned i);
 /* Sets the gauges that are derived at scrape time. Any worker. */
 void gateway_refresh_gauges(struct gateway *g, const struct plan *plan);
 

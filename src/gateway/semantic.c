@@ -360,6 +360,12 @@ bool semantic_similarity(const struct request *r, double *ret)
     return true;
 }
 
+const struct cache_digest *semantic_partition_of(const struct request *r)
+{
+    const struct semantic *s = r->cached ? r->cached->semantic : NULL;
+    return s && s->text.n ? &s->partition : NULL;
+}
+
 const char *semantic_reason(const struct request *r)
 {
     const struct semantic *s = r->cached ? r->cached->semantic : NULL;

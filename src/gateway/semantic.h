@@ -35,6 +35,8 @@ const char *semantic_band_name(unsigned band);
 enum step semantic_lookup(struct request *r);
 /* The reply of this request was stored. */
 void semantic_stored(struct request *r, struct cache_entry *e);
+/* The partition of its lookup; NULL: there was none. */
+const struct cache_digest *semantic_partition_of(const struct request *r);
 /* The similarity of the reply that is served; false when it is none of this layer. */
 bool semantic_similarity(const struct request *r, double *ret);
 /* Why it was no hit, for the row and for explain: a static word, or NULL. */

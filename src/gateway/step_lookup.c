@@ -7,10 +7,9 @@
 #include "dialect/complete.h"
 #include "gateway/cached.h"
 
-/* Whether a response cache has to do with this request at all (C1, R55). */
-static bool is_cached(const struct request *r)
+bool cached_is_on(const struct request *r)
 {
-    if (LIKELY(!r->plan->settings->cache.enabled) || !r->worker->store)
+    if (LIKELY(!r->plan->settings->cache.enabled))
         return false;
     enum tristate forced = r->key ? r->key->cache : TRI_UNSET;
     return forced == TRI_TRUE || r->route->cache.opted;
@@ -49,7 +48,14 @@ void cached_key_input(const struct request *r, struct key_header headers[KEY_HEA
     };
 }
 
-static void make_key(struct request *r)
+const char *cached_bypass(const struct request *r)
+{
+    if (r->key && r->key->cache == TRI_FALSE)
+        return "key";
+    return r->cached->control.no_store ? "no_store" : key_refuses(r->dialect_id, &r->doc);
+}
+
+void cached_make_key(struct request *r, struct cache_purge *purge)
 {
     struct cached *c = r->cached;
     static const struct cache_digest none;
@@ -62,7 +68,7 @@ static void make_key(struct request *r)
         .scope = digest_short(&c->scope->digest),
         .key = r->key ? r->key->purge_id : 0,
     };
-    c->stamp = purge_stamp(r->worker->cache->purge, &c->owner);
+    c->stamp = purge_stamp(purge, &c->owner);
     struct key_header headers[KEY_HEADERS_MAX];
     struct key_input in;
     cached_key_input(r, headers, &in);
@@ -138,8 +144,8 @@ static enum step miss(struct request *r, const char *reason)
     struct key_input in;
     cached_key_input(r, headers, &in);
     const char *told = strcmp(reason, "not_found") == 0 ? NULL : reason; /* it may find a better one */
-    explain_note(r->worker->cache->explain, r->id, "miss", told, &in, &c->key, r->body_arena,
-                 clock_wall_ms());
+    c->explained = explain_note(r->worker->cache->explain, r->id, "miss", told, &in, &c->key, r->body_arena,
+                                clock_wall_ms());
     return STEP_fill;
 }
 
@@ -177,8 +183,8 @@ static enum step bypass(struct request *r, const char *reason)
     struct cached *c = r->cached;
     c->result = CACHE_BYPASS;
     c->reason = reason;
-    explain_note(r->worker->cache->explain, r->id, "bypass", reason, NULL, NULL, r->body_arena,
-                 clock_wall_ms());
+    c->explained = explain_note(r->worker->cache->explain, r->id, "bypass", reason, NULL, NULL, r->body_arena,
+                                clock_wall_ms());
     if (c->control.only_if_cached)
         return request_refuse(r, 504, "not_cached", NULL, "This request bypasses the cache (%s).", reason);
     return STEP_context;
@@ -192,20 +198,16 @@ static void on_store(struct store_wait *w, struct cache_entry *e)
 
 enum step step_lookup(struct request *r)
 {
-    if (LIKELY(!is_cached(r)))
+    if (LIKELY(!cached_is_on(r)) || !r->worker->store)
         return STEP_context;
     struct cached *c = r->cached = ARENA_NEW(r->arena, struct cached);
     c->request = r;
     c->plan = &r->route->cache;
     cached_read_control(r->head, &c->control);
-    const char *refused = key_refuses(r->dialect_id, &r->doc);
-    if (r->key && r->key->cache == TRI_FALSE)
-        refused = "key";
-    else if (c->control.no_store)
-        refused = "no_store";
+    const char *refused = cached_bypass(r);
     if (refused)
         return bypass(r, refused);
-    make_key(r);
+    cached_make_key(r, r->worker->cache->purge);
     c->asked = complete_asked(r->dialect_id, &r->doc);
     if (c->control.no_cache)
         return miss(r, "no_cache");

@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+import harness
 from cache_rig import PATH, Counting, ask, chunk, kind, stream_answer
 from harness import chat, messages, wait_until
 from semantic_rig import SAME, Vectors, bag, connected, semantic
+from test_admin import admin_of
 from upstream import chat_reply, dead_port, metric, wait_idle
 
 HIT = ("hit", "semantic")
@@ -505,6 +507,67 @@ def test_entries_survive_a_reload_and_a_new_model_starts_anew(rig, new_upstream)
     vectors.own = lambda call: call.reply(200, {"data": [{"embedding": SAME}]})
     gateway.reload_and_wait(text)
     assert kind(ask(gateway, "three")) == MISS
+
+
+def test_explain(rig, request):
+    """Which entry of the partition was near, and what the guard had against it; of what was asked, and of what was not."""
+    def vector(text):
+        return [1.0, 0.2] if "pounds" in text else [1.0, -1.0] if "weather" in text else [1.0, 0.0]
+    gateway, up, vectors = rig('guard = "lexical"\nthreshold = 0.9', vector, more="[admin]\nport = 0\n")
+    admin = admin_of(gateway)
+
+    def told(reply):
+        row_of(gateway, reply)  # what becomes of a request is known when it is over
+        return harness.request("GET", f"{admin}/cache/explain?request_id={reply.headers['x-request-id']}").json()
+
+    def preview(text, **more):
+        return harness.request("POST", admin + "/cache/explain", json.dumps({"body": chat(text), **more}).encode()).json()
+
+    first = told(ask(gateway, "how much are 5 kilos of apples"))
+    assert (first["result"], first["semantic"]["reason"]) == ("miss", "not_similar")
+    guarded = told(ask(gateway, "how much are 7 kilos of apples"))
+    assert (guarded["result"], guarded["semantic"]["reason"]) == ("miss", "number")
+    assert guarded["semantic"]["partition"] == first["semantic"]["partition"] and len(first["semantic"]["partition"]) == 64
+    hit = ask(gateway, "How much are 5 kilos of apples?")
+    assert kind(hit) == HIT
+    assert (told(hit)["result"], told(hit)["layer"], told(hit)["semantic"]["similarity"]) == ("hit", "semantic", 1)
+    same = told(ask(gateway, "how much are 5 kilos of apples"))
+    assert (same["layer"], same["entry"]["key"]) == ("exact", told(hit)["entry"]["key"])
+    known = preview("How much are 5 kilos of apples?")
+    if "memory" in request.node.name:
+        assert (known["result"], known["layer"], known["entry"]["key"]) == ("hit", "semantic", same["entry"]["key"])
+    else:  # bodies are in Redis alone, which is not asked
+        assert (known["result"], known["redis"]) == ("miss", "not asked")
+        assert known["semantic"]["nearest"][0]["reply"] == "gone"
+    calls = (up.count, vectors.count)
+
+    # A text whose vector nobody has: nothing is asked.
+    new = preview("how much are 9 kilos of apples")
+    assert (new["result"], new["semantic"]["bypass"], new["semantic"]["vector"]) == ("miss", None, "unknown")
+    assert "nearest" not in new["semantic"] and new["semantic"]["threshold"] == 0.9
+    assert new["semantic"]["partition"] == first["semantic"]["partition"] and (up.count, vectors.count) == calls
+    # Unless one wants to: then it is known a moment later, and nothing went to the upstream.
+    assert preview("how much are 9 kilos of apples", embed=True)["semantic"]["vector"] == "asked"
+    new = wait_until(lambda: (t := preview("how much are 9 kilos of apples"))["semantic"]["vector"] == "known" and t, "the vector")
+    assert (up.count, vectors.count) == (calls[0], calls[1] + 1)
+    nearest = {n["entry"]["key"]: n for n in new["semantic"]["nearest"]}
+    assert len(nearest) >= 2 and new["result"] == "miss"
+    for n in nearest.values():
+        assert (n["similarity"], n["near_enough"], n["guard"], n["terms"]) == (1, True, "number", ["9"])
+        assert 0 <= n["entry"]["age_secs"] < 30 and n["entry"]["scope"] == new["scope"]
+    # Too far, as a number.
+    preview("the weather", embed=True)
+    far = wait_until(lambda: (t := preview("the weather"))["semantic"]["vector"] == "known" and t, "the vector")
+    assert {n["near_enough"] for n in far["semantic"]["nearest"]} == {False} and far["result"] == "miss"
+    assert {n["similarity"] for n in far["semantic"]["nearest"]} == {0.7071}
+    # What is never looked up by meaning.
+    image = {"model": "m", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}
+    told_image = harness.request("POST", admin + "/cache/explain", json.dumps({"body": image, "embed": True}).encode()).json()
+    assert (told_image["semantic"]["bypass"], told_image["result"]) == ("part", "miss")
+    assert told(gateway.post(PATH, image))["semantic"] == {"reason": "part"}
+    assert vectors.count == calls[1] + 2
+    rows = [row for row in gateway.rows() if row["request_id"] == "preview"]
+    assert len(rows) == 2 and {row["cache_reason"] for row in rows} == {"embedding"}  # what it cost is on the bill
 
 
 def test_another_address_of_the_embeddings_starts_anew(rig, new_upstream):

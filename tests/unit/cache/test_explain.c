@@ -60,7 +60,8 @@ static struct cache_digest miss(struct rig *r, const char *body, bool stored)
     r->in.doc = &d;
     key_exact(&r->in, &r->a, &key);
     snprintf(id, sizeof id, "r%u", ++r->n);
-    explain_note(r->explain, span_str(id), "miss", NULL, &r->in, &key, &r->a, r->now++);
+    explain_settle(r->explain,
+                   explain_note(r->explain, span_str(id), "miss", NULL, &r->in, &key, &r->a, r->now++), NULL);
     if (stored)
         explain_stored(r->explain, &key, &owner, purge_stamp(r->purge, &owner), 5000);
     return key;
@@ -166,8 +167,76 @@ static void not_looked_up(void **state)
     (void)state;
     struct rig r;
     rig_init(&r);
-    explain_note(r.explain, SPAN("b"), "bypass", "hosted_tool", NULL, NULL, &r.a, 1);
+    explain_settle(r.explain,
+                   explain_note(r.explain, SPAN("b"), "bypass", "hosted_tool", NULL, NULL, &r.a, 1), NULL);
     expect(&r, "b", "{\"request_id\":\"b\",\"result\":\"bypass\",\"reason\":\"hosted_tool\",\"differs\":[]}");
+    rig_fini(&r);
+}
+
+static const struct explain_entry an_entry = {
+    .key = {{0xab, 1}}, .scope = 0x0102, .created_ms = 0, .expires_ms = 9500};
+#define AN_ENTRY(age, left)                                                                                  \
+    "\"entry\":{\"key\":\"ab01000000000000000000000000000000000000000000000000000000000000\","               \
+    "\"scope\":\"0201000000000000\",\"age_secs\":" age ",\"expires_in_secs\":" left "}"
+
+/* Of hits: what answered, how old it was then and how long it had to live. */
+static void hits(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_init(&r);
+    explain_hit(r.explain, SPAN("h"), "exact", "exact", &an_entry, 3000);
+    expect(&r, "h",
+           "{\"request_id\":\"h\",\"result\":\"hit\",\"reason\":\"exact\",\"differs\":[],\"layer\":"
+           "\"exact\"," AN_ENTRY("3", "6") "}");
+    explain_hit(r.explain, SPAN("h"), "exact", "stale_while_revalidate", &an_entry, 12000);
+    expect(&r, "h",
+           "{\"request_id\":\"h\",\"result\":\"hit\",\"reason\":\"stale_while_revalidate\",\"differs\":[],"
+           "\"layer\":\"exact\"," AN_ENTRY("12", "-2") "}");
+    for (int i = 0; i < EXPLAIN_HITS; i++)
+        explain_hit(r.explain, SPAN("x"), "exact", "exact", &an_entry, 4000);
+    expect(&r, "h", NULL);
+    rig_fini(&r);
+}
+
+/* What was noted as a miss may still be answered by another layer. */
+static void settled(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct json_doc d;
+    struct json_fault fault;
+    struct cache_digest partition = {{0xcd}};
+    rig_init(&r);
+    assert_true(json_parse(&r.a, SPAN(BODY("\"q\"", "")), NULL, &d, &fault));
+    r.in.doc = &d;
+    struct cache_digest key = {{1}};
+    struct explain_record *note = explain_note(r.explain, SPAN("s"), "miss", NULL, &r.in, &key, &r.a, 2000);
+    expect(&r, "s", ANSWER("s", "nothing_stored", "")); /* still under way */
+    explain_settle(r.explain, note,
+                   &(struct explain_outcome){.layer = "semantic",
+                                             .reason = "semantic",
+                                             .entry = &an_entry,
+                                             .partition = &partition,
+                                             .similarity = 0.75});
+    expect(&r, "s",
+           "{\"request_id\":\"s\",\"result\":\"hit\",\"reason\":\"semantic\",\"differs\":[],\"layer\":"
+           "\"semantic\"," AN_ENTRY(
+               "2", "7") ",\"semantic\":{\"partition\":"
+                         "\"cd00000000000000000000000000000000000000000000000000000000000000\","
+                         "\"similarity\":0.75,\"reason\":null}}");
+    note = explain_note(r.explain, SPAN("t"), "miss", NULL, &r.in, &key, &r.a, 2000);
+    explain_settle(r.explain, note, &(struct explain_outcome){.semantic = "part"});
+    expect(&r, "t",
+           "{\"request_id\":\"t\",\"result\":\"miss\",\"reason\":\"nothing_stored\",\"differs\":[],"
+           "\"semantic\":{\"reason\":\"part\"}}");
+    /* A record outlives the ring as long as its request is under way. */
+    note = explain_note(r.explain, SPAN("u"), "miss", NULL, &r.in, &key, &r.a, 2000);
+    for (int i = 0; i < EXPLAIN_RECENT; i++)
+        explain_settle(r.explain, explain_note(r.explain, SPAN("x"), "bypass", "store", NULL, NULL, &r.a, 1),
+                       NULL);
+    explain_settle(r.explain, note, &(struct explain_outcome){.layer = "coalesced", .reason = "coalesced"});
+    expect(&r, "u", NULL);
     rig_fini(&r);
 }
 
@@ -179,7 +248,8 @@ static void forgets(void **state)
     rig_init(&r);
     miss(&r, BODY("\"q\"", ",\"seed\":1"), true);
     for (int i = 0; i < EXPLAIN_RECENT; i++)
-        explain_note(r.explain, SPAN("x"), "bypass", "store", NULL, NULL, &r.a, 1);
+        explain_settle(r.explain, explain_note(r.explain, SPAN("x"), "bypass", "store", NULL, NULL, &r.a, 1),
+                       NULL);
     expect(&r, "r1", NULL);
     miss(&r, BODY("\"q\"", ",\"seed\":2"), false);
     expect(&r, "r2", ANSWER("r2", "differs", "\"seed\""));
@@ -228,6 +298,8 @@ int main(void)
         cmocka_unit_test(takes_the_nearest),
         cmocka_unit_test(equal_keys),
         cmocka_unit_test(not_looked_up),
+        cmocka_unit_test(hits),
+        cmocka_unit_test(settled),
         cmocka_unit_test(forgets),
         cmocka_unit_test(bounded),
     };

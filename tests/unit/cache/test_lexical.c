@@ -131,6 +131,23 @@ static void long_texts_end_in_a_digest(void **state)
     buf_fini(&a);
 }
 
+static void names_what_only_one_has(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct span words[3];
+    arena_init(&arena, NULL);
+    struct span other = lexical_signature(SPAN("how much are 5 kilos of apples in Rome"), &arena);
+    assert_int_equal(lexical_only(SPAN("how much are 5 kilos of apples in Rome"), other, &arena, words, 3),
+                     0);
+    assert_int_equal(lexical_only(SPAN("how much are 7 kilos of apples in Oslo"), other, &arena, words, 3),
+                     2);
+    assert_true(span_eq(words[0], SPAN("7")) && span_eq(words[1], SPAN("Oslo")));
+    assert_int_equal(lexical_only(SPAN("why not 8 9 7 6"), other, &arena, words, 3), 3);
+    assert_int_equal(lexical_only(SPAN(""), other, &arena, words, 3), 0);
+    arena_reset(&arena);
+}
+
 static void foreign_signatures_are_refused(void **state)
 {
     (void)state;
@@ -148,9 +165,9 @@ static void foreign_signatures_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_rule_speaks_for_itself),    cmocka_unit_test(long_texts_end_in_a_digest),
-        cmocka_unit_test(foreign_signatures_are_refused), cmocka_unit_test(no_must_miss_pair_passes),
-        cmocka_unit_test(most_paraphrases_pass),
+        cmocka_unit_test(each_rule_speaks_for_itself), cmocka_unit_test(long_texts_end_in_a_digest),
+        cmocka_unit_test(names_what_only_one_has),     cmocka_unit_test(foreign_signatures_are_refused),
+        cmocka_unit_test(no_must_miss_pair_passes),    cmocka_unit_test(most_paraphrases_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
