@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cache_rig import caching
+from cache_rig import PRICES as SEMANTIC_PRICES, caching
 from harness import chat, wait_until
 from semantic_rig import Vectors, semantic
 from services import Sanitizer, Service
@@ -160,14 +160,32 @@ def test_a_semantic_hit_is_no_exception(new_upstream, new_gateway, new_service, 
     held, port = dead_port()
     where = f"http://127.0.0.1:{port}" if "down" in outcome else new_service(judge(outcome))
     hook = plugin(where, "hook", "post_response", failure_mode="fail_closed" if "closed" in outcome else "fail_open")
+    other = ask(path, "another way to ask")
+    off = new_gateway(fleet([gate.upstream], more=SEMANTIC_PRICES + hook), rows=True)
+    want = essence(off.post(path, other))
     gateway = new_gateway(semantic(gate, vectors, more=hook), rows=True)
-    first = gateway.post(path, ask(path, "one way to ask"))
-    second = gateway.post(path, ask(path, "another way to ask"))
-    assert essence(second) == essence(first) and gate.count == 1
-    ident = second.headers["x-request-id"]      # the embedding has a row of its own under it
-    row = wait_until(lambda: next((r for r in gateway.rows() if r["request_id"] == ident and r["path"] == path), None))
-    assert (row["status"], row["withheld"], row["cache_hit"]) == (403 if refused else 200, refused, 1)
-    assert row["prompt_tokens"] == row["completion_tokens"] == 0
+    calls = gate.count
+    first, second = gateway.post(path, ask(path, "one way to ask")), gateway.post(path, other)
+    assert essence(first) == essence(second) == want and (gate.count, vectors.count) == (calls + 1, 2)
+
+    def rows_of(reply):
+        """The request's own row, and its embedding's under the same id."""
+        ident = reply.headers["x-request-id"]
+        rows = wait_until(lambda: len(found := [r for r in gateway.rows() if r["request_id"] == ident]) == 2 and found)
+        return sorted(rows, key=lambda row: row["path"] != path)
+
+    for reply, live in ((first, True), (second, False)):
+        row, embedding = rows_of(reply)
+        assert (row["status"], row["withheld"], row["cache_hit"]) == (403 if refused else 200, refused, not live)
+        assert (row["prompt_tokens"], row["completion_tokens"], row["cost_usd"]) == ((7, 5, 17) if live else (0, 0, 0))
+        assert (row["saved_tokens"], row["saved_cost_usd"]) == ((0, 0) if live else (12, 17))
+        # The embedding is on the bill of either, whatever became of the reply.
+        assert (embedding["prompt_tokens"], embedding["cost_usd"], embedding["status"], embedding["withheld"]) == (7, 3.5, 200, 0)
+        if refused:
+            assert row["error"].startswith("plugin_blocked: ") and "x-rolter-cache" not in reply.headers
+        elif outcome.endswith("open"):
+            assert "fail_open" in row["annotations"]
+    assert row["cache_reason"] == "semantic 1.0000"
     if not refused:
         assert second.headers["x-rolter-cache-kind"] == "semantic"
         assert said(path, second) == ("another one" if outcome == "transform" else TEXT)
