@@ -45,6 +45,7 @@ enum { HEAD_SEEN = 8 }; /* added to an outcome: the head of a reply had come */
 struct ask { /* a request that is under way */
     uint32_t n;
     enum kind kind;
+    uint32_t tag; /* what the reply must name: the request's own number, or one that others ask for as well */
     uint32_t tokens; /* that were asked for, DIRECT kinds */
     bool keep;       /* another one follows: may not say Connection: close */
     bool close;      /* said it */
@@ -67,6 +68,7 @@ struct options {
     int port;
     uint32_t requests, seed;
     unsigned connections;
+    uint32_t repeats; /* of the questions with a tool most are one of so many; 0: each is asked once */
     bool calm;  /* no faults, and every reply must be whole and 200 (or the refusal that was asked for) */
     bool plain; /* only what upstreams answer */
     const char *key, *out;

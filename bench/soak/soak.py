@@ -14,7 +14,10 @@ reloads: configurations that say the same in another order. Every request must s
 there had been no reload, a target that cools down must go on doing so, no load may be counted twice or below zero.
 
 usage: soak.py [--mode faults|reloads] [--requests N] [--seconds S] [--reloads N] [--seed N] [--build DIR]
-               [--connections N] [--rss-growth 0.05] [--quick] [--keep DIR]
+               [--connections N] [--rss-growth 0.05] [--quick] [--keep DIR] [--cache] [--redis]
+
+--cache: routes cache, each as it likes, and most questions are asked again and again (single flight, replays, stale
+entries, renewals; purges now and then). --redis: with a redis-server behind it that is frozen, killed and emptied.
 Prints JSON; exit status 1 when something does not hold. Runs in a folder of its own under TMPDIR.
 """
 import argparse
@@ -82,6 +85,9 @@ class Rows:
             for line in f:
                 assert line.endswith(b"}\n"), line
                 self.total += 1
+                if b'"cache_reason":"revalidate"' in line:
+                    self.total -= 1  # nobody's request, under the id of one
+                    continue
                 status = int(FIELD["status"].search(line)[1])
                 self.by_status[status] += 1
                 match = ROW.search(line)
@@ -182,7 +188,14 @@ def target(rng, i, weighted=False):
     return f'{{ provider = "p{i}", model = "m{i}"' + (f", weight = {rng.randint(1, 4)}" if weighted else "") + " }"
 
 
-def fault_config(rng, sims, strategies, rows, first=False):
+def cache_of(rng):
+    """How a route caches, as a line of its table."""
+    return (f'cache = {{ enabled = {rng.choice(["true", "true", "true", "false"])}, ttl_secs = {rng.choice([1, 1, 5, 60])}, '
+            f'scope = "{rng.choice(["key", "route"])}", coalesce = {rng.choice(["true", "true", "false"])}, '
+            f'stale_while_revalidate_secs = {rng.choice([0, 2])}, stale_if_error_secs = {rng.choice([0, 0, 5])} }}\n')
+
+
+def fault_config(rng, sims, strategies, rows, first=False, caches=False, redis=None):
     """A configuration at random. All routes exist in each; providers and targets come and go."""
     n = len(sims)
     alive = list(range(n)) if first or rng.random() < 0.6 else sorted(rng.sample(range(n), rng.randint(2, n)))
@@ -256,6 +269,12 @@ name = "soak"
     routes.append('[[routes]]\nmodel = "r-variants"\nvariants = [' + ", ".join(
         f'{{ name = "v{v}", weight = {rng.randint(1, 3)}, targets = {pool()} }}'
         for v in range(rng.randint(1, 3))) + "]\n")
+    if caches:
+        routes = [route + cache_of(rng) for route in routes]
+        parts.append(f"[cache]\nenabled = {'true' if first or rng.random() < 0.9 else 'false'}\nmemory_bytes = 8388608\n"
+                     "max_entry_bytes = 65536\n[admin]\nport = 0\n")
+    if redis:
+        parts.append(f'[redis]\nurl = "{redis.url}"\n')
     rng.shuffle(routes)
     return "\n".join(parts + routes)
 
@@ -274,7 +293,8 @@ def random_faults(rng):
 class Chaos:
     """What happens to the replicas and to the configuration during a run."""
 
-    def __init__(self, harness, args, rng, gateway, sims, rows, strategies):
+    def __init__(self, harness, args, rng, gateway, sims, rows, strategies, redis=None):
+        self.caches, self.redis, self.is_frozen = args.cache, redis, False
         self.harness, self.rng, self.gateway, self.sims, self.rows = harness, rng, gateway, sims, rows
         self.strategies = strategies
         self.counts = collections.Counter()
@@ -286,13 +306,36 @@ class Chaos:
         if now >= self.next_reload:
             self.next_reload = now + self.rng.uniform(0.3, 1.7) * self.reload_every
             self.rows.rotate()
-            self.gateway.write_config(fault_config(self.rng, self.sims, self.strategies, self.rows.path))
+            self.gateway.write_config(fault_config(self.rng, self.sims, self.strategies, self.rows.path,
+                                                   caches=self.caches, redis=self.redis))
             if self.rng.random() < 0.7 or self.rows.old:
                 self.gateway.signal(1)
             self.counts["configurations"] += 1
         if now >= self.next_fault:
             self.next_fault = now + self.rng.uniform(0.1, 0.9)
             self.disturb()
+            if self.caches and self.rng.random() < 0.3:
+                self.purge()
+            if self.redis:
+                self.disturb_redis()
+
+    def purge(self):
+        admin = re.search(r"admin listener on (http://\S+)", self.gateway.stderr)[1]
+        what = self.rng.choice([{"all": True}, {"route": "r-any"}, {"key": "soak"}])
+        self.harness.request("POST", admin + "/cache/purge", json.dumps(what).encode())
+        self.counts["purges"] += 1
+
+    def disturb_redis(self):
+        if self.is_frozen:
+            self.redis.thaw()
+            self.is_frozen = False
+        elif self.rng.random() < 0.1:
+            self.redis.freeze()
+            self.is_frozen = True
+            self.counts["redis freezes"] += 1
+        elif self.rng.random() < 0.05:
+            self.redis.restart()
+            self.counts["redis restarts"] += 1
 
     def disturb(self):
         i, what = self.rng.randrange(len(self.sims)), self.rng.random()
@@ -322,6 +365,8 @@ class Chaos:
         self.sims[i] = self.harness.wait_until(again, f"port {port}")
 
     def calm(self):
+        if self.is_frozen:
+            self.redis.thaw()
         for sim in self.sims:
             sim.faults(fail_rate=0, stall_rate=0, cut_rate=0, head_delay_ms=0, health_status=200)
 
@@ -415,19 +460,23 @@ def run_faults(harness, args, folder, faults):
     sims = [harness.Sim(name=f"s{i}", **SIM, **SIM_SPEED[i]) for i in range(4)]
     for sim in sims:
         sim.start().wait_ready()
+    redis = None
+    if args.redis:
+        from redis_server import RedisServer
+        redis = RedisServer()
     rows = Rows(folder / "rows.jsonl", args.seed, args.requests)
-    gateway = harness.Gateway(fault_config(rng, sims, strategies, rows.path, first=True), folder=folder)
+    gateway = harness.Gateway(fault_config(rng, sims, strategies, rows.path, True, args.cache, redis), folder=folder)
     gateway.start().wait_ready()
     idle = process_memory(gateway.pid)["VmRSS"]
-    base = base_of(harness, gateway, True)
+    base = base_of(harness, gateway, True) + args.cache  # the admin listener
     names = {"routes": [f"r-{s}" for s in strategies] + ["r-any", "r-variants"], "embeds": ["r-embed"],
              "providers": [f"p{i}" for i in range(4)]}
     # However short the run is.
     sims[0].faults(fail_rate=0.1, fail_status=503)
     sims[1].faults(cut_rate=0.05)
     sims[2].faults(stall_rate=0.001)
-    load = Load(build, folder, gateway.port, args, names)
-    chaos = Chaos(harness, args, rng, gateway, sims, rows, strategies)
+    load = Load(build, folder, gateway.port, args, names, *(["--repeats", "1000"] if args.cache else []))
+    chaos = Chaos(harness, args, rng, gateway, sims, rows, strategies, redis)
     samples, end, peak = [], time.monotonic() + args.seconds, 0
     while load.is_running():
         samples.append((load.progress, process_memory(gateway.pid)["VmRSS"]))
@@ -448,6 +497,8 @@ def run_faults(harness, args, folder, faults):
         faults.check(not any(busy.values()), f"an upstream is still at work: {busy}")
     for sim in sims:
         sim.stop()
+    if redis:
+        redis.close()
     left = check_end(harness, faults, gateway, base, args.deadline)
     rows.read_all()
     check_rows(faults, rows, load.records.read_bytes())
@@ -463,6 +514,9 @@ def run_faults(harness, args, folder, faults):
                "provider_queue_rejections", "provider_queue_timeouts", "upstream_errors", "upstream_connections",
                "upstream_connect_errors", "client_disconnects", "http_rejects", "config_reloads",
                "config_reload_failures")
+    if args.cache:
+        counted += ("cache_hits", "cache_misses", "cache_stores", "coalesced_requests", "cache_revalidations")
+        faults.check(total(metrics, "rolter_cache_hits_total") > 0, "there was no hit")
     return {"client": result, "rows": rows.total, "rows_499": rows.by_status[499], "idle_rss_kib": idle,
             "rss_kib_20_60_100": rss, "descriptors_start_peak_end": (base, peak, left), "done": dict(chaos.counts),
             "gateway": {k: total(metrics, f"rolter_{k}_total") for k in counted}, "strategies": strategies}
@@ -571,9 +625,12 @@ def main():
     p.add_argument("--rss-growth", type=float, default=0.05, help="from 60 %% to the end; twice as much from 20 %%")
     p.add_argument("--deadline", type=float, default=60)
     p.add_argument("--quick", action="store_true", help="some seconds; memory is not judged")
+    p.add_argument("--cache", action="store_true", help="with the response cache (faults)")
+    p.add_argument("--redis", action="store_true", help="and Redis behind it")
     p.add_argument("--keep", help="folder for configuration, rows and records; kept")
     args = p.parse_args()
     calm = args.mode == "reloads"
+    args.cache |= args.redis
     args.requests = args.requests or (20000 if args.quick else 1000000) * (10 if calm else 1)
     args.connections = args.connections or (50 if calm else 200)
     if args.quick and calm:

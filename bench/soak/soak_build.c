@@ -67,16 +67,33 @@ static void add_filler(struct bytes *b)
     }
 }
 
-static void add_tool(struct bytes *b, const struct ask *a, bool anthropic, bool stream)
+enum { REPEATED = 1u << 31 };
+
+/* Of a question that others ask, too: the same for all of them, of any length. */
+static void add_filler_of(struct bytes *b, uint32_t tag)
 {
-    bytes_printf(b, "{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"", one_of(&opt.routes));
-    add_filler(b);
+    uint64_t n = (uint64_t)tag * 0x9e3779b97f4a7c15u >> 52;
+    for (uint64_t i = 0; i < (tag % 50 ? n / 4 : n * 8); i += 6)
+        bytes_add(b, "again ", 6);
+}
+
+static void add_tool(struct bytes *b, struct ask *a, bool anthropic, bool stream)
+{
+    bool repeated = opt.repeats && chance(800);
+    if (repeated)
+        a->tag = REPEATED | below(1 + below(opt.repeats)); /* some more often than others */
+    bytes_printf(b, "{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"",
+                 repeated ? opt.routes.list[a->tag % opt.routes.n] : one_of(&opt.routes));
+    if (repeated)
+        add_filler_of(b, a->tag);
+    else
+        add_filler(b);
     bytes_printf(b, "use the tool\"}],%s", stream ? "\"stream\":true," : "");
     if (anthropic)
-        bytes_printf(b, "\"max_tokens\":100,\"tools\":[{\"name\":\"t%u\",\"input_schema\":", a->n);
+        bytes_printf(b, "\"max_tokens\":100,\"tools\":[{\"name\":\"t%u\",\"input_schema\":", a->tag);
     else
         bytes_printf(
-            b, "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"t%u\",\"parameters\":", a->n);
+            b, "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"t%u\",\"parameters\":", a->tag);
     bytes_printf(b, "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}%s}]}",
                  anthropic ? "" : "}");
 }
@@ -144,6 +161,7 @@ void build(struct bytes *b, struct ask *a)
 {
     static struct bytes body;
     body.n = 0;
+    a->tag = a->n;
     size_t begin = b->n;
     if (a->kind == K_BROKEN) {
         static const char *const broken[] = {

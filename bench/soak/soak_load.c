@@ -2,7 +2,7 @@
  *
  * usage: soak-load --port N --requests N --connections N --seed N --key KEY --routes A,B --embeds A,B
  * --providers A,B
- *                  --out FILE [--calm] [--plain]
+ *                  --out FILE [--calm] [--plain] [--repeats N]
  *
  * Sends that many requests, or until the standard input ends, and prints "done N" now and then and one JSON
  * line at the end. FILE gets four bytes for each request number: kind + 16 * fault, outcome (+ HEAD_SEEN),
@@ -490,10 +490,19 @@ static void read_names(struct names *n, char *text)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"port", 1, 0, 'p'}, {"requests", 1, 0, 'n'}, {"connections", 1, 0, 'c'}, {"seed", 1, 0, 's'},
-        {"key", 1, 0, 'k'},  {"routes", 1, 0, 'r'},   {"embeds", 1, 0, 'e'},      {"providers", 1, 0, 'd'},
-        {"out", 1, 0, 'o'},  {"calm", 0, 0, 'C'},     {"plain", 0, 0, 'P'},       {0}};
+    static const struct option known[] = {{"port", 1, 0, 'p'},
+                                          {"requests", 1, 0, 'n'},
+                                          {"connections", 1, 0, 'c'},
+                                          {"seed", 1, 0, 's'},
+                                          {"key", 1, 0, 'k'},
+                                          {"routes", 1, 0, 'r'},
+                                          {"embeds", 1, 0, 'e'},
+                                          {"providers", 1, 0, 'd'},
+                                          {"out", 1, 0, 'o'},
+                                          {"calm", 0, 0, 'C'},
+                                          {"plain", 0, 0, 'P'},
+                                          {"repeats", 1, 0, 'R'},
+                                          {0}};
     for (int o; (o = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (o) {
         case 'p':
@@ -528,6 +537,9 @@ static void read_options(int argc, char **argv)
             break;
         case 'P':
             opt.plain = true;
+            break;
+        case 'R':
+            opt.repeats = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         default:
             exit(2);

@@ -184,7 +184,7 @@ static const char *check_served(const struct ask *a, const char *p, size_t n)
     case K_CHAT_STREAM:
     case K_MESSAGES:
     case K_MESSAGES_STREAM:
-        snprintf(tag, sizeof tag, "\"name\":\"t%u\"", a->n);
+        snprintf(tag, sizeof tag, "\"name\":\"t%u\"", a->tag);
         ok = count(p, n, tag) == 1 && count(p, n, "\"name\":\"t") == 1;
         break;
     case K_DIRECT:

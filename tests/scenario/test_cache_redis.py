@@ -198,11 +198,12 @@ def test_full(new_upstream, new_gateway, open_redis):
     assert kind(ask(gateway)) == ("miss", None)
     assert kind(ask(gateway)) == ("hit", "exact")
     wait_until(lambda: redis_total(gateway, "not_stored") >= 151, "refused writes")
-    assert "takes no writes: OOM" in gateway.stderr
+    gateway.wait_stderr("takes no writes: OOM")
     redis.command("CONFIG", "SET", "maxmemory", "0")
     before = redis_total(gateway, "stored")
     ask(gateway, "room again")
     wait_stored(gateway, before + 1)
+    wait_until(lambda: len(changes(gateway)) >= 3, "the line that says so")
     assert changes(gateway) == ["is connected", "takes no writes", "takes writes again"]
 
 

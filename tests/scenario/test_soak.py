@@ -23,8 +23,9 @@ def soak(*args):
 
 
 @pytest.mark.slow
-def test_everything_goes_wrong():
-    report = soak("--requests", "20000", "--reload-every", "0.3", "--seed", "11")
+@pytest.mark.parametrize("cache", [[], ["--cache"], ["--redis"]], ids=["plain", "cache", "redis"])
+def test_everything_goes_wrong(cache):
+    report = soak("--requests", "20000", "--reload-every", "0.3", "--seed", "11", *cache)
     seen = report["client"]
     assert seen["complete"] > seen["requests"] / 2 and seen["aborted"] > 0 and seen["no_row"] > 0
     assert report["gateway"]["retries"] > 0 and report["done"]["configurations"] > 0
