@@ -310,6 +310,27 @@ struct pick balance_pick(struct balancer *b, const struct pick_context *c)
     return p;
 }
 
+bool balancer_mirror_stats(const struct balancer *b, unsigned i, struct mirror_stats *ret)
+{
+    CHECK(i < b->n);
+    return b->strategy->mirror_stats && b->strategy->mirror_stats(b, i, ret);
+}
+
+bool strategy_predicts(enum strategy_id id)
+{
+    CHECK((unsigned)id < STRATEGY_COUNT);
+    const struct strategy *s = strategies[id];
+    return s->keeps_prompts || s->reads_blocks || s->reads_tokens;
+}
+
+double pick_predicted_share(const struct pick *p)
+{
+    double share = p->why.has_resident ? (double)p->why.resident
+                   : p->why.has_share  ? (double)p->why.share
+                                       : -1;
+    return share > 1 ? 1 : share;
+}
+
 bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret)
 {
     CHECK(i < b->n);

@@ -292,6 +292,13 @@ enum place_result balance_place(struct balancer *b, const struct placement *p);
 
 /* What is kept of prompts served by target <i>; false when the strategy keeps none. */
 bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_stats *ret);
+/* What target <i>'s mirror holds; false when the strategy keeps none. Any thread; takes the lane's lock. */
+bool balancer_mirror_stats(const struct balancer *b, unsigned i, struct mirror_stats *ret);
+/* The share of its prompt that the target was taken to have cached; negative when the strategy does not say.
+ */
+double pick_predicted_share(const struct pick *p);
+/* Whether picks of this strategy say that. */
+bool strategy_predicts(enum strategy_id id);
 
 /* Appends <why> in words, "share=0.83 load=2 least=1 guard=ok runner_up=b/model", or nothing. */
 void balance_explain(const struct balancer *b, const struct pick *p, struct buf *out);

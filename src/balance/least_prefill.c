@@ -414,6 +414,7 @@ const struct strategy strategy_least_prefill = {
     .learn = prefill_learn,
     .tend = prefill_tend,
     .take_resets = prefill_take_resets,
+    .mirror_stats = prefill_mirror_stats,
     .set_sink = set_sink,
     .place = place,
 };

@@ -85,3 +85,12 @@ unsigned prefill_take_resets(struct balancer *b, unsigned i, enum mirror_reset w
     *ret_is_news = n > 0 && (why == MIRROR_RESTARTED || !atomic_exchange(&loop->is_told, true));
     return n;
 }
+
+bool prefill_mirror_stats(const struct balancer *b, unsigned i, struct mirror_stats *ret)
+{
+    const struct prefill_state *s = b->state;
+    if (s->lane[i] == MIRROR_NO_LANE)
+        return false;
+    mirror_stats(s->memory->mirror, s->lane[i], ret);
+    return true;
+}

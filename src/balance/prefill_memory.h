@@ -62,5 +62,6 @@ void prefill_first_token(struct balancer *b, struct pick_receipt *receipt, uint6
 double prefill_learn(struct balancer *b, struct pick_receipt *receipt, const struct prompt_usage *u);
 void prefill_tend(struct balancer *b);
 unsigned prefill_take_resets(struct balancer *b, unsigned i, enum mirror_reset why, bool *ret_is_news);
+bool prefill_mirror_stats(const struct balancer *b, unsigned i, struct mirror_stats *ret);
 
 #endif

@@ -87,6 +87,7 @@ struct strategy {
     enum place_result (*place)(struct balancer *b, const struct placement *p);
     /* May be NULL, when no prompts are kept. */
     void (*prefix_stats)(const struct balancer *b, unsigned i, struct prefix_stats *ret);
+    bool (*mirror_stats)(const struct balancer *b, unsigned i, struct mirror_stats *ret);
 };
 
 extern const struct strategy strategy_round_robin, strategy_random, strategy_weighted, strategy_two_choices,

@@ -66,6 +66,7 @@ struct plan_target {
     metric_series_t m_ok, m_error;
     metric_series_t m_evictions; /* none when the strategy keeps no prompts */
     metric_series_t m_prediction_error, m_resets[MIRROR_RESET_COUNT]; /* none when it predicts nothing */
+    metric_series_t m_prefix_tokens[3]; /* prompt, cached, predicted; not the last when it predicts nothing */
 };
 
 struct plan_pool {

@@ -6,6 +6,9 @@
 #include "gateway/plan_parts.h"
 #include "json/write.h"
 
+/* A bounded label (R42) for "provider/model" requests. */
+#define DIRECT_MODEL "provider/*"
+
 static struct span json_quoted(struct arena *a, const char *text)
 {
     struct buf b;
@@ -32,6 +35,15 @@ static struct span reply_fields(struct arena *a, const struct plan_target *t)
     return span_str(arena_printf(a, "%.*s%.*s", SPAN_FMT(t->provider->reply_field), SPAN_FMT(line)));
 }
 
+static void build_prefix_metrics(struct plan_target *t, enum strategy_id strategy, const char *public_model)
+{
+    static const char *const kinds[] = {"prompt", "cached", "predicted"};
+    unsigned n = strategy_predicts(strategy) ? 3 : 2;
+    for (unsigned k = 0; k < n; k++)
+        t->m_prefix_tokens[k] = metric_series(M_PREFIX_TOKENS, public_model ? public_model : DIRECT_MODEL,
+                                              target_name(t->state), kinds[k]);
+}
+
 void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id strategy,
                     const struct strategy_settings *settings, const struct target_settings *targets,
                     unsigned n, const char *public_model, const struct plan_pool *previous)
@@ -55,6 +67,7 @@ void plan_pool_init(struct plan *p, struct plan_pool *pool, enum strategy_id str
                                           .weight = targets[i].weight,
                                           .cache_tokens = ps->cache_tokens,
                                           .kv = t->provider->kv};
+        build_prefix_metrics(t, strategy, public_model);
         if (strategy_reads_blocks(strategy)) {
             t->m_prediction_error = metric_series(M_PREDICTION_ERROR, ps->name, NULL, NULL);
             for (unsigned k = 0; k < MIRROR_RESET_COUNT; k++)
@@ -189,7 +202,7 @@ static void build_route(struct plan *p, struct plan_route *r, const struct route
 /* "provider/model" requests go through a route of their own with a single target. */
 static void build_direct(struct plan *p, struct plan_route *r, struct plan_provider *pp)
 {
-    r->model = "provider/*"; /* bounded label (R42) */
+    r->model = DIRECT_MODEL;
     r->state = MEM_NEW(struct route_state);
     atomic_init(&r->state->refs, 1);
     build_metrics(r);

@@ -78,6 +78,11 @@ static void learn(struct request *r)
     struct prompt_usage u = {.tokens = whole_prompt(r),
                              .cached_known = r->usage.cache_read != UINT64_MAX,
                              .cached = known(r->usage.cache_read)};
+    const metric_series_t *m = r->target->m_prefix_tokens;
+    double share = pick_predicted_share(&r->pick);
+    metric_add(m[0], u.tokens);
+    metric_add(m[1], u.cached < u.tokens ? u.cached : u.tokens);
+    metric_add(m[2], share > 0 ? (uint64_t)(share * (double)u.tokens) : 0);
     double error = balance_learn(r->picked_from->balancer, &r->pick.receipt, &u);
     if (error >= 0)
         metric_observe(r->target->m_prediction_error, error);

@@ -323,6 +323,39 @@ uint64_t metric_value(metric_series_t s)
     return sum;
 }
 
+/* Of a histogram's cells; those of a range count that range only. */
+static uint64_t count_of(const uint64_t *cell)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i <= METRIC_BUCKETS; i++)
+        n += cell[i];
+    return n;
+}
+
+void metric_totals(metric_series_t s, uint64_t *ret_count, double *ret_sum)
+{
+    uint64_t cell[METRIC_HISTOGRAM_CELLS] = {0};
+    CHECK(!s || type_of(s) == METRIC_HISTOGRAM || type_of(s) == METRIC_RATIOS);
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; s && i < METRIC_HISTOGRAM_CELLS; i++)
+        cell[i] = sum_cell((s & CELL_MASK) + i);
+    pthread_mutex_unlock(&lock);
+    *ret_count = count_of(cell);
+    *ret_sum = (double)cell[METRIC_SUM_CELL] / METRIC_SUM_SCALE;
+}
+
+void metric_visit(enum metric_id id,
+                  void (*visit)(void *arg, const char *const value[METRIC_LABELS_MAX], uint64_t n), void *arg)
+{
+    CHECK(metric_family_get(id)->type == METRIC_COUNTER);
+    if (metric_label_count(&families[id]) == 0)
+        metric_plain(id);
+    pthread_mutex_lock(&lock);
+    for (const struct metric_line *l = first[id]; l; l = l->next)
+        visit(arg, (const char *const *)l->value, sum_cell(l->series & CELL_MASK));
+    pthread_mutex_unlock(&lock);
+}
+
 static void ask_functions(void)
 {
     pthread_mutex_lock(&fn_lock);

@@ -21,6 +21,7 @@ enum metric_id {
     METRIC_COUNT
 };
 
+enum { METRIC_LABELS_MAX = 3 };
 typedef uint32_t metric_series_t; /* 0 = none: counting on it does nothing */
 
 /* Series of <id> with as many label values as the table has labels, in its order (NULL for the rest). The
@@ -44,6 +45,13 @@ void metric_set_function(metric_series_t s, double (*fn)(void *arg), void *arg);
 
 /* Sum of a counter over all threads (tests, status page). */
 uint64_t metric_value(metric_series_t s);
+/* What a histogram has seen over all threads: how many values, and their sum (milliseconds, or shares). */
+void metric_totals(metric_series_t s, uint64_t *ret_count, double *ret_sum);
+/* Every series of the counter family <id>, in order of registration, with its label values in the table's
+ * order. Under the registry's lock: <visit> calls nothing of this header. */
+void metric_visit(enum metric_id id,
+                  void (*visit)(void *arg, const char *const value[METRIC_LABELS_MAX], uint64_t n),
+                  void *arg);
 /* All families with # HELP and # TYPE, sorted as in the table; families without labels appear from the start
  * at 0. */
 void metrics_render(struct buf *b);

@@ -8,12 +8,7 @@
 
 #include "observe/metrics.h"
 
-enum {
-    METRIC_LABELS_MAX = 3,
-    METRIC_BUCKETS = 13,
-    METRIC_SUM_CELL = METRIC_BUCKETS + 1,
-    METRIC_SUM_SCALE = 1000000
-};
+enum { METRIC_BUCKETS = 13, METRIC_SUM_CELL = METRIC_BUCKETS + 1, METRIC_SUM_SCALE = 1000000 };
 /* One cell for each bound, one for +Inf (each counts its own range only), one for the sum in millionths. */
 enum { METRIC_HISTOGRAM_CELLS = METRIC_BUCKETS + 2 };
 

@@ -300,6 +300,26 @@ void limits_charge(const struct limit_set *set, double usd, uint64_t tokens, uin
     }
 }
 
+void limit_set_use(const struct limit_set *set, unsigned i, uint64_t wall_ms, struct limit_use *ret)
+{
+    const struct limit_rule *r = &set->rules[i];
+    struct limit_state *s = r->state;
+    uint64_t into = wall_ms % MINUTE_MS;
+    *ret = (struct limit_use){.is_budget = s->is_budget, .period = s->period, .rpm = r->rpm, .tpm = r->tpm};
+    pthread_mutex_lock(&s->lock);
+    if (s->is_budget) {
+        tally_turn(&s->money, period_slot(s->period, wall_ms));
+        ret->limit_usd = (double)r->limit_nano / NANO;
+        ret->used_usd = (double)total(&s->money) / NANO;
+    } else {
+        window_turn(&s->requests, wall_ms / MINUTE_MS);
+        window_turn(&s->tokens, wall_ms / MINUTE_MS);
+        ret->requests = total(&s->requests.now) + still_counts(&s->requests, into);
+        ret->tokens = total(&s->tokens.now) + still_counts(&s->tokens, into);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Sharing */
 
 static unsigned ttl_of(const struct limit_state *s)

@@ -67,6 +67,15 @@ enum limit_verdict limits_admit(const struct limit_set *const *sets, unsigned n,
 /* What an admitted request has cost. */
 void limits_charge(const struct limit_set *s, double usd, uint64_t tokens, uint64_t wall_ms);
 
+/* What rule <i> of a set allows and how much of it is used by now. A limit of 0: there is none. */
+struct limit_use {
+    bool is_budget;
+    unsigned period; /* of a budget */
+    double limit_usd, used_usd;
+    uint64_t rpm, requests, tpm, tokens; /* used: in the last 60 seconds */
+};
+void limit_set_use(const struct limit_set *s, unsigned i, uint64_t wall_ms, struct limit_use *ret);
+
 /* Sharing */
 
 enum limit_kind { LIMIT_MONEY, LIMIT_REQUEST_COUNT, LIMIT_TOKEN_COUNT };

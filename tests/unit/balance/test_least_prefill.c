@@ -452,6 +452,33 @@ static void test_bytes_of_a_token_are_learnt(void **state)
     pool_fini(&p);
 }
 
+static void test_what_a_mirror_holds(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    struct mirror_stats m;
+    pool_with_cache(&p, 2, 64000, 0);
+    make_prompt(&q, 6, 200, 6, 200);
+    struct pick got = pick_at(&p, &q, 1000);
+    assert_true(pick_predicted_share(&got) == 0);
+    assert_true(balancer_mirror_stats(p.balancer, (unsigned)got.index, &m));
+    assert_int_equal(m.blocks, 200);
+    assert_true(balancer_mirror_stats(p.balancer, 1 - (unsigned)got.index, &m));
+    assert_int_equal(m.blocks, 0);
+    got = pick_at(&p, &q, 1000);
+    assert_true(pick_predicted_share(&got) == 1);
+    pool_fini(&p);
+    /* A strategy that keeps nothing and predicts nothing. */
+    pool_init(&p, STRATEGY_ROUND_ROBIN, 2, NULL);
+    got = pick_at(&p, &q, 1000);
+    assert_true(pick_predicted_share(&got) < 0);
+    assert_false(balancer_mirror_stats(p.balancer, 0, &m));
+    assert_false(strategy_predicts(STRATEGY_ROUND_ROBIN) || strategy_predicts(STRATEGY_CONSISTENT_HASH));
+    assert_true(strategy_predicts(STRATEGY_CACHE_AWARE) && strategy_predicts(STRATEGY_LEAST_PREFILL) &&
+                strategy_predicts(STRATEGY_PRECISE_CACHE_AWARE));
+    pool_fini(&p);
+}
+
 /* Placements of other gateways. */
 struct told {
     struct placement last;
@@ -600,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_nobody_reports),
         cmocka_unit_test(test_what_is_open_is_not_claimed),
         cmocka_unit_test(test_bytes_of_a_token_are_learnt),
+        cmocka_unit_test(test_what_a_mirror_holds),
         cmocka_unit_test(test_placements),
         cmocka_unit_test(test_large_pools),
         cmocka_unit_test(test_threads),

@@ -212,6 +212,65 @@ static void document_lists_every_family(void **state)
     buf_fini(&b);
 }
 
+struct visited {
+    unsigned n;
+    uint64_t sum;
+};
+
+static void visit(void *arg, const char *const value[METRIC_LABELS_MAX], uint64_t n)
+{
+    struct visited *v = arg;
+    if (strcmp(value[0], "visited") != 0)
+        return;
+    assert_string_equal(value[1], v->n == 0 ? "first" : "second");
+    assert_null(value[2]);
+    v->n++;
+    v->sum += n;
+}
+
+static void add_plain(void *arg, const char *const value[METRIC_LABELS_MAX], uint64_t n)
+{
+    assert_null(value[0]);
+    *(uint64_t *)arg += n;
+}
+
+static void series_of_a_family_are_visited(void **state)
+{
+    (void)state;
+    struct visited v = {0};
+    uint64_t sum = 0;
+    metric_add(metric_series(M_VARIANT_REQUESTS, "visited", "first", NULL), 3);
+    metric_add(metric_series(M_VARIANT_REQUESTS, "visited", "second", NULL), 4);
+    metric_visit(M_VARIANT_REQUESTS, visit, &v);
+    assert_int_equal(v.n, 2);
+    assert_int_equal(v.sum, 7);
+    metric_add(metric_plain(M_HEALTH_RECOVERED), 42);
+    metric_visit(M_HEALTH_RECOVERED, add_plain, &sum);
+    assert_int_equal(sum, 42);
+}
+
+static void totals_of_a_histogram(void **state)
+{
+    (void)state;
+    uint64_t n = 9;
+    double sum = 9;
+    metric_totals(0, &n, &sum);
+    assert_int_equal(n, 0);
+    assert_true(sum == 0);
+    metric_series_t s = metric_series(M_TTFT, "totals", NULL, NULL);
+    metric_observe(s, 0.5);
+    metric_observe(s, 250);
+    metric_observe(s, 1e7); /* above every bound */
+    metric_totals(s, &n, &sum);
+    assert_int_equal(n, 3);
+    assert_true(sum == 10000250.5);
+    s = metric_series(M_PREDICTION_ERROR, "totals", NULL, NULL);
+    metric_observe(s, 0.25);
+    metric_totals(s, &n, &sum);
+    assert_int_equal(n, 1);
+    assert_true(sum == 0.25);
+}
+
 int main(void)
 {
     buf_init(&text, 8 << 20);
@@ -224,6 +283,8 @@ int main(void)
         cmocka_unit_test(gauges),
         cmocka_unit_test(threads_add_up),
         cmocka_unit_test(document_lists_every_family),
+        cmocka_unit_test(series_of_a_family_are_visited),
+        cmocka_unit_test(totals_of_a_histogram),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     buf_fini(&text);

@@ -244,9 +244,40 @@ static void test_sharing(void **state)
     limits_unref(b);
 }
 
+static void test_what_is_used(void **state)
+{
+    struct limits *l = limits_new();
+    struct limit_set s = rate(l, "k", 30, 2000), m = budget(l, "k", 5, BUDGET_DAILY);
+    struct limit_use u;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(admit(&s, T0 + 10000, NULL), LIMIT_OK);
+    limits_charge(&s, 0, 800, T0 + 10000);
+    limits_charge(&m, 1.25, 800, T0 + 10000);
+    limit_set_use(&s, 0, T0 + 10000, &u);
+    assert_false(u.is_budget);
+    assert_int_equal(u.rpm, 30);
+    assert_int_equal(u.requests, 3);
+    assert_int_equal(u.tpm, 2000);
+    assert_int_equal(u.tokens, 800);
+    /* A quarter of the minute before still counts. */
+    limit_set_use(&s, 0, T0 + 105000, &u);
+    assert_int_equal(u.requests, 1);
+    assert_int_equal(u.tokens, 200);
+    limit_set_use(&m, 0, T0 + 105000, &u);
+    assert_true(u.is_budget && u.period == BUDGET_DAILY);
+    assert_true(u.limit_usd == 5 && u.used_usd == 1.25);
+    /* The next day, without anybody having asked. */
+    limit_set_use(&m, 0, T0 + 86400000, &u);
+    assert_true(u.used_usd == 0);
+    limit_set_fini(&s);
+    limit_set_fini(&m);
+    limits_unref(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_used),
         cmocka_unit_test(test_requests_per_minute),
         cmocka_unit_test(test_tokens_per_minute),
         cmocka_unit_test(test_budgets),
