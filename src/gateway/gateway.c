@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gateway/decisions.h"
 #include "gateway/gateway_affinity.h"
 #include "gateway/gateway_limits.h"
 #include "gateway/reply_cache.h"
@@ -41,6 +42,7 @@ struct gateway {
     struct worker *workers;
     unsigned n_workers;
     struct row_ring **rings;
+    struct decision_ring **decisions; /* NULL: there is no admin listener to ask for them */
     struct row_writer *writer;
     struct limits_share *limits_share; /* NULL: no limits, or no Redis */
     struct gateway_affinity *affinity; /* NULL: placements are not shared */
@@ -112,6 +114,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     arena_init(&w->scratch, &w->loop.chunks);
     worker_take_cache(w);
     w->rows = g->rings[index];
+    w->decisions = g->decisions ? g->decisions[index] : NULL;
     w->pool = pool_new(&w->loop, POOL_IDLE_PER_ORIGIN, POOL_IDLE_MS);
     w->token_cache = g->token_cache;
     w->tokenizer = tokenizer_new(w->pool, g->token_cache);
@@ -190,8 +193,11 @@ static void free_all(struct gateway *g)
     for (unsigned i = 0; i < g->n_workers; i++)
         worker_fini(&g->workers[i]);
     row_writer_stop(g->writer);
-    for (unsigned i = 0; i < g->n_workers; i++)
+    for (unsigned i = 0; i < g->n_workers; i++) {
         row_ring_free(g->rings[i]);
+        if (g->decisions)
+            decision_ring_free(g->decisions[i]);
+    }
     reply_cache_free(g->cache);
     plan_unref(g->plan);
     gateway_affinity_free(g->affinity);
@@ -199,6 +205,7 @@ static void free_all(struct gateway *g)
     token_cache_free(g->token_cache);
     free(g->workers);
     free(g->rings);
+    free(g->decisions);
     pthread_mutex_destroy(&g->servers_lock);
     free(g);
 }
@@ -224,8 +231,13 @@ struct gateway *gateway_start(struct settings *settings, struct net_loop *signal
     g->workers = mem_array(n, sizeof *g->workers);
     g->rings = mem_array(n, sizeof *g->rings);
     g->n_workers = n;
-    for (unsigned i = 0; i < n; i++)
+    if (settings->admin.present)
+        g->decisions = mem_array(n, sizeof(struct decision_ring *));
+    for (unsigned i = 0; i < n; i++) {
         g->rings[i] = row_ring_new(ROW_RING_BYTES);
+        if (g->decisions)
+            g->decisions[i] = decision_ring_new();
+    }
     g->writer = row_writer_start(&settings->logging, g->rings, n, ret_error);
     if (!g->writer || !make_cache(g, ret_error)) {
         free_all(g);
@@ -433,6 +445,11 @@ void gateway_stop(struct gateway *g)
 struct worker *gateway_worker(struct gateway *g, unsigned i)
 {
     return &g->workers[i];
+}
+
+unsigned gateway_decisions(const struct gateway *g, struct decision *ret, unsigned max)
+{
+    return g->decisions ? decisions_newest(g->decisions, g->n_workers, ret, max) : 0;
 }
 
 unsigned gateway_workers(const struct gateway *g)

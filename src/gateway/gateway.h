@@ -9,6 +9,7 @@
 #include "gateway/plan.h"
 #include "net/loop.h"
 
+struct decision;
 struct gateway;
 struct worker;
 struct reply_cache;
@@ -32,6 +33,9 @@ bool gateway_is_draining(const struct gateway *g);
 /* Stops all threads, writes what rows are left, frees everything. */
 void gateway_stop(struct gateway *g);
 
+/* The last requests over all workers, newest first (gateway/decisions.h); none when the gateway started
+ * without an admin listener. Any thread. */
+unsigned gateway_decisions(const struct gateway *g, struct decision *ret, unsigned max);
 unsigned gateway_workers(const struct gateway *g);
 unsigned gateway_requests_in_flight(const struct gateway *g);
 unsigned gateway_connections(struct gateway *g);

@@ -9,6 +9,7 @@
 #include "gateway/applied.h"
 #include "gateway/gateway.h"
 #include "gateway/cached.h"
+#include "gateway/decisions.h"
 
 static uint64_t known(uint64_t v)
 {
@@ -194,6 +195,8 @@ enum step step_finish(struct request *r)
         uint64_t latency_us = (r->read_us ? r->read_us : clock_mono_us()) - r->started_us;
         count(r, latency_us);
         write_row(r, latency_us);
+        if (w->decisions && r->route)
+            decision_note(r, latency_us);
     }
     if (r->cached)
         cached_end(r);

@@ -15,6 +15,7 @@
 #include "net/server.h"
 #include "observe/row.h"
 
+struct decision_ring;
 struct gateway;
 
 struct reply_cache;
@@ -39,6 +40,7 @@ struct worker {
     struct semantic_port semantic;
     struct list lookups; /* by meaning, those that outlive their requests included */
     struct row_ring *rows;
+    struct decision_ring *decisions; /* NULL: nobody can ask */
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */
     unsigned n_free_requests;
