@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "admin/cache_pages.h"
+#include "admin/decisions_page.h"
+#include "admin/page_html.h"
 #include "admin/status.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -11,6 +13,11 @@
 #include "net/server.h"
 
 enum { HEAD_MAX = 32768, BODY_MAX = 4 << 20, ANSWER_MAX = 64 << 20, HEAD_MS = 10000, IDLE_MS = 60000 };
+#define JSON "application/json"
+/* The page's own script and style sheet, questions to this listener, and nothing else. */
+#define PAGE_POLICY                                                                                          \
+    "default-src 'none'; script-src " page_html_SCRIPT "; style-src " page_html_STYLE                        \
+    "; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 struct admin {
     struct net_loop *loop;
@@ -23,29 +30,45 @@ struct admin {
     void *arg;
 };
 
-static void reply(struct admin *a, struct conn *c, int status, const char *type, const struct buf *body,
-                  bool close)
+/* What a reply has beside its body. */
+struct face {
+    int status;
+    const char *type, *allow; /* or NULL */
+    bool is_page, close;
+};
+
+static void reply(struct admin *a, struct conn *c, const struct face *f, struct span body)
 {
-    bool keep = !close && !conn_will_close(c);
+    bool keep = !f->close && !conn_will_close(c);
     struct buf *b = &a->out;
     buf_clear(b);
-    reply_begin(b, status, clock_wall_ms());
-    reply_field(b, SPAN("content-type"), span_str(type));
-    reply_content_length(b, body->n);
+    reply_begin(b, f->status, clock_wall_ms());
+    reply_field(b, SPAN("content-type"), span_str(f->type));
+    reply_field(b, SPAN("cache-control"), SPAN("no-store"));
+    reply_field(b, SPAN("x-content-type-options"), SPAN("nosniff"));
+    if (f->allow)
+        reply_field(b, SPAN("allow"), span_str(f->allow));
+    if (f->is_page) {
+        reply_field(b, SPAN("content-security-policy"), SPAN(PAGE_POLICY));
+        reply_field(b, SPAN("referrer-policy"), SPAN("no-referrer"));
+    }
+    reply_content_length(b, body.n);
     if (!keep)
         reply_connection_close(b);
     reply_end(b);
-    struct iovec iov[2] = {{b->p, b->n}, {body->p, body->n}};
+    struct iovec iov[2] = {{b->p, b->n}, {(void *)body.p, body.n}};
     const struct http_head *h = conn_head(c);
     conn_writev(c, iov, h && span_eq(h->method, SPAN("HEAD")) ? 1 : 2);
 }
 
-static void refuse(struct admin *a, struct conn *c, int status, const char *text)
+/* <allow>: of a 405, else NULL. */
+static void refuse(struct admin *a, struct conn *c, int status, const char *text, const char *allow)
 {
     struct buf body;
     buf_init(&body, 4096);
     buf_printf(&body, "{\"error\":\"%s\"}\n", text);
-    reply(a, c, status, "application/json", &body, false);
+    struct face f = {.status = status, .type = JSON, .allow = allow};
+    reply(a, c, &f, buf_view(&body));
     buf_fini(&body);
     conn_finish(c, !conn_will_close(c));
 }
@@ -83,17 +106,6 @@ static bool may(struct admin *a, struct conn *c)
     if (given.n < 7 || !span_eq_nocase(span_of(given.p, 7), SPAN("bearer ")))
         return false;
     return span_eq_const_time(span_trim(span_of(given.p + 7, given.n - 7)), span_str(a->token));
-}
-
-static void answer(struct admin *a, struct conn *c,
-                   int (*write)(struct admin *a, struct conn *c, struct buf *b), const char *type)
-{
-    struct buf body;
-    buf_init(&body, ANSWER_MAX);
-    int status = write(a, c, &body);
-    reply(a, c, status, type, &body, false);
-    buf_fini(&body);
-    conn_finish(c, !conn_will_close(c));
 }
 
 static int write_status(struct admin *a, struct conn *c, struct buf *b)
@@ -136,45 +148,88 @@ static int write_preview(struct admin *a, struct conn *c, struct buf *b)
     return cache_page_preview(a->gateway, conn_body(c), b);
 }
 
-static const struct {
+static int write_decisions(struct admin *a, struct conn *c, struct buf *b)
+{
+    return decisions_page(a->gateway, conn_head(c)->query, b);
+}
+
+/* The page is the same for everybody and says nothing; what it shows it asks for, with the token. */
+static int write_page(struct admin *a, struct conn *c, struct buf *b)
+{
+    buf_add(b, page_html, sizeof page_html - 1);
+    return 200;
+}
+
+struct page {
     const char *method, *path, *type;
     int (*write)(struct admin *a, struct conn *c, struct buf *b);
-} pages[] = {
-    {"GET", "/status", "application/json", write_status},
-    {"GET", "/metrics", "text/plain; version=0.0.4; charset=utf-8", write_metrics},
-    {"POST", "/drain", "application/json", write_drain},
-    {"POST", "/cache/purge", "application/json", write_purge},
-    {"GET", "/cache/stats", "application/json", write_cache_stats},
-    {"GET", "/cache/explain", "application/json", write_explain},
-    {"POST", "/cache/explain", "application/json", write_preview},
 };
+static const struct page pages[] = {
+    {"GET", "/", "text/html; charset=utf-8", write_page},
+    {"GET", "/status", JSON, write_status},
+    {"GET", "/decisions", JSON, write_decisions},
+    {"GET", "/metrics", "text/plain; version=0.0.4; charset=utf-8", write_metrics},
+    {"POST", "/drain", JSON, write_drain},
+    {"POST", "/cache/purge", JSON, write_purge},
+    {"GET", "/cache/stats", JSON, write_cache_stats},
+    {"GET", "/cache/explain", JSON, write_explain},
+    {"POST", "/cache/explain", JSON, write_preview},
+};
+
+/* HEAD is asked like GET; its reply goes without the body. */
+static bool takes(const struct page *p, struct span method)
+{
+    return span_eq(method, span_str(p->method)) ||
+           (strcmp(p->method, "GET") == 0 && span_eq(method, SPAN("HEAD")));
+}
+
+enum { ALLOW_MAX = 32 };
+
+/* NULL when there is none; then <allow> has the methods of the path, or nothing. */
+static const struct page *page_of(const struct http_head *h, char allow[ALLOW_MAX])
+{
+    allow[0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
+        const struct page *p = &pages[i];
+        if (!span_eq(h->path, span_str(p->path)))
+            continue;
+        if (takes(p, h->method))
+            return p;
+        size_t n = strlen(allow);
+        snprintf(allow + n, ALLOW_MAX - n, "%s%s", n ? ", " : "",
+                 strcmp(p->method, "GET") == 0 ? "GET, HEAD" : p->method);
+    }
+    return NULL;
+}
 
 static void on_head(struct conn *c, void *arg)
 {
     struct admin *a = arg;
-    if (!may(a, c)) {
-        refuse(a, c, a->token ? 401 : 403,
-               a->token ? "the admin token is missing or wrong" : "loopback only");
-        return;
-    }
-    conn_want_body(c, BODY_MAX);
+    /* A browser cannot send a token with the address that is typed into it. */
+    bool is_open = a->token && span_eq(conn_head(c)->path, SPAN("/"));
+    if (is_open || may(a, c))
+        conn_want_body(c, BODY_MAX);
+    else
+        refuse(a, c, a->token ? 401 : 403, a->token ? "the admin token is missing or wrong" : "loopback only",
+               NULL);
 }
 
 static void on_body(struct conn *c, void *arg)
 {
     struct admin *a = arg;
-    const struct http_head *h = conn_head(c);
-    bool known = false;
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
-        if (!span_eq(h->path, span_str(pages[i].path)))
-            continue;
-        known = true;
-        if (span_eq(h->method, span_str(pages[i].method))) {
-            answer(a, c, pages[i].write, pages[i].type);
-            return;
-        }
+    char allow[ALLOW_MAX];
+    const struct page *p = page_of(conn_head(c), allow);
+    if (!p) {
+        refuse(a, c, *allow ? 405 : 404, *allow ? "wrong method" : "nothing here; try / or /status",
+               *allow ? allow : NULL);
+        return;
     }
-    refuse(a, c, known ? 405 : 404, known ? "wrong method" : "nothing here; try /status or /metrics");
+    struct buf body;
+    buf_init(&body, ANSWER_MAX);
+    struct face f = {.status = p->write(a, c, &body), .type = p->type, .is_page = p->write == write_page};
+    reply(a, c, &f, buf_view(&body));
+    buf_fini(&body);
+    conn_finish(c, !conn_will_close(c));
 }
 
 static void on_reject(struct conn *c, void *arg, int status, const char *text)
@@ -182,7 +237,8 @@ static void on_reject(struct conn *c, void *arg, int status, const char *text)
     struct buf body;
     buf_init(&body, 4096);
     buf_printf(&body, "{\"error\":\"%s\"}\n", text);
-    reply(arg, c, status, "application/json", &body, true);
+    struct face f = {.status = status, .type = JSON, .close = true};
+    reply(arg, c, &f, buf_view(&body));
     buf_fini(&body);
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The admin listener: GET /status (JSON: configuration, providers, targets, requests in flight), GET
- * /metrics, POST /drain. It exists when the configuration has an [admin] table. With a token (token_env) it
- * wants it as a bearer token; without one it answers loopback peers only. Thread: the signals thread; nothing
- * here touches a worker.
+ * The admin listener: GET / (a page that shows the rest live), GET /status (JSON: configuration, providers,
+ * routes, targets, caches, policy, limits), GET /decisions (the last requests, where they went and why), GET
+ * /metrics, POST /drain, and the cache's (cache_pages.h). It exists when the configuration has an [admin]
+ * table. With a token (token_env) it wants it as a bearer token for all but the page, which is the same
+ * everywhere; without one it answers loopback peers only. Thread: the signals thread; nothing here touches a
+ * worker.
  */
 #ifndef ROLTER_ADMIN_ADMIN_H
 #define ROLTER_ADMIN_ADMIN_H

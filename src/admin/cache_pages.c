@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/cache_pages.h"
 
+#include "admin/query.h"
+#include "admin/status_parts.h"
 #include "gateway/cache_preview.h"
-#include "gateway/reply_cache.h"
 #include "json/json.h"
-#include "json/write.h"
 
-enum { SCOPE_DIGITS = 16, REQUEST_ID_MAX = 128 };
+enum { SCOPE_DIGITS = 16 };
 
 static int fault(struct buf *out, int status, const char *text)
 {
     buf_printf(out, "{\"error\":\"%s\"}\n", text);
     return status;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The digest that rows show, as the number that entries carry. */
@@ -29,7 +21,7 @@ static bool read_scope(struct span s, uint64_t *ret)
     if (s.n != SCOPE_DIGITS)
         return false;
     for (size_t i = 0; i < sizeof bytes; i++) {
-        int hi = hex_digit(s.p[2 * i]), lo = hex_digit(s.p[2 * i + 1]);
+        int hi = query_hex_digit(s.p[2 * i]), lo = query_hex_digit(s.p[2 * i + 1]);
         if (hi < 0 || lo < 0)
             return false;
         bytes[i] = (uint8_t)(hi << 4 | lo);
@@ -106,33 +98,7 @@ int cache_page_stats(struct gateway *g, struct buf *out)
     struct json_out o;
     json_out_init(&o, out);
     json_out_object(&o);
-    json_out_name(&o, "memory");
-    json_out_object(&o);
-    json_out_member_u64(&o, "bytes", s.memory.bytes);
-    json_out_member_u64(&o, "entries", s.memory.entries);
-    json_out_member_u64(&o, "scopes", s.memory.scopes);
-    json_out_member_u64(&o, "hits", s.memory.hits);
-    json_out_member_u64(&o, "misses", s.memory.misses);
-    json_out_member_u64(&o, "stale_hits", s.memory.stale_hits);
-    json_out_member_u64(&o, "stored", s.memory.stored);
-    json_out_member_u64(&o, "evicted", s.memory.evicted);
-    json_out_member_u64(&o, "expired", s.memory.expired);
-    json_out_member_u64(&o, "purged", s.memory.purged);
-    json_out_object_end(&o);
-    if (s.has_redis) {
-        json_out_name(&o, "redis");
-        json_out_object(&o);
-        json_out_member_bool(&o, "up", s.redis_up);
-        json_out_member_u64(&o, "hits", s.redis_hits);
-        json_out_member_u64(&o, "misses", s.redis_misses);
-        json_out_member_u64(&o, "broken", s.redis_broken);
-        json_out_member_u64(&o, "outdated", s.redis_outdated);
-        json_out_member_u64(&o, "skipped", s.redis_skipped);
-        json_out_member_u64(&o, "failed", s.redis_failed);
-        json_out_member_u64(&o, "stored", s.redis_stored);
-        json_out_member_u64(&o, "not_stored", s.redis_not_stored);
-        json_out_object_end(&o);
-    }
+    status_store(&o, &s);
     json_out_member_u64(&o, "purges", s.purges);
     json_out_member_u64(&o, "flights", flight_table_count(c->flights));
     json_out_object_end(&o);
@@ -140,31 +106,12 @@ int cache_page_stats(struct gateway *g, struct buf *out)
     return 200;
 }
 
-/* The value of <name> in a query string, %XX decoded; empty when it is not there or too long. */
-static struct span query_value(struct span query, struct span name, char ret[REQUEST_ID_MAX])
-{
-    struct span part, key;
-    while (span_split(&query, '&', &part)) {
-        if (!span_split(&part, '=', &key) || !span_eq(key, name))
-            continue;
-        size_t n = 0;
-        for (size_t i = 0; i < part.n && n < REQUEST_ID_MAX; i++) {
-            int hi = part.p[i] == '%' && i + 2 < part.n ? hex_digit(part.p[i + 1]) : -1;
-            int lo = hi >= 0 ? hex_digit(part.p[i + 2]) : -1;
-            ret[n++] = lo >= 0 ? (char)(hi << 4 | lo) : part.p[i];
-            i += lo >= 0 ? 2 : 0;
-        }
-        return span_of(ret, n);
-    }
-    return SPAN_NONE;
-}
-
 int cache_page_explain(struct gateway *g, struct span query, struct buf *out)
 {
     struct reply_cache *c = gateway_cache(g);
     if (!c)
         return fault(out, 409, "there is no response cache");
-    char id[REQUEST_ID_MAX];
+    char id[QUERY_VALUE_MAX];
     struct span wanted = query_value(query, SPAN("request_id"), id);
     if (wanted.n == 0)
         return fault(out, 400, "name a request: /cache/explain?request_id=ID");
