@@ -437,8 +437,14 @@ class Client:
         self.close()
 
     def begin(self, method, path, body=None, headers=None):
+        """Head and body go out together: a request that the other side counts as begun is there in full (up to 64 KiB)."""
         body, headers = _encode(body, headers)
+        if self.connection.sock is None:
+            self.connection.connect()
+        sock = self.connection.sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         self.connection.request(method, path, body, headers)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
         return self.connection.getresponse()
 
     def request(self, method, path, body=None, headers=None):

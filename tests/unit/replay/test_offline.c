@@ -22,6 +22,13 @@ struct scene {
     struct offline *f;
 };
 
+/* Whole traces take a sanitizer minutes, for nothing on one thread that the short runs would not show. */
+static void skip_if_sanitized(void)
+{
+    if (UNIT_SANITIZED)
+        skip();
+}
+
 static void no_fault(void *arg, const char *text)
 {
     fail_msg("%s", text);
@@ -65,6 +72,7 @@ static void run_named(struct scene *s, const char *name, uint32_t blocks, struct
  * small. */
 static void test_known_figures(void **state)
 {
+    skip_if_sanitized();
     static const struct {
         const char *name;
         double hits, hits_off, mean, mean_off, busiest, busiest_off;
@@ -109,7 +117,7 @@ static void test_it_repeats_itself(void **state)
     struct scene s;
     struct run a, b;
     for (const char *const *gateways = (const char *const[]){"1", "3", NULL}; *gateways; gateways++) {
-        scene_open(&s, "1500", *gateways);
+        scene_open(&s, UNIT_SANITIZED ? "300" : "1500", *gateways);
         for (unsigned i = 0; offline_name(i); i++) {
             run_named(&s, offline_name(i), 500, &a);
             run_named(&s, offline_name(i), 500, &b);
@@ -128,6 +136,7 @@ static void test_it_repeats_itself(void **state)
 /* Several gateways know less. */
 static void test_gateways(void **state)
 {
+    skip_if_sanitized();
     struct scene s;
     struct run one, four;
     scene_open(&s, "4000", "1");
@@ -144,6 +153,7 @@ static void test_gateways(void **state)
 /* Unless they tell each other where prompts went. */
 static void test_gateways_that_share(void **state)
 {
+    skip_if_sanitized();
     struct scene s;
     struct run one, apart, sharing;
     scene_open(&s, "3000", "1");
@@ -273,6 +283,7 @@ static void test_what_cannot_follow(void **state)
 /* Events on: what the index of the gateway knows is worth what the caches themselves would be. */
 static void test_events_are_as_good_as_the_caches(void **state)
 {
+    skip_if_sanitized();
     static const char *const gateways[] = {"1", "8"};
     static const double lags_ms[] = {0, 100};
     static const uint32_t sizes[] = {500, 2000, 5000};
