@@ -98,7 +98,7 @@ struct cache_entry *entry_ref(struct cache_entry *e)
 void entry_unref(struct cache_entry *e)
 {
     if (e && atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1)
-        entry_heap_free(e);
+        entry_heap_free(e, e->memory_bytes);
 }
 
 static void put(char **at, uint64_t v, int bytes)

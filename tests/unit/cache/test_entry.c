@@ -154,6 +154,36 @@ static void limits(void **state)
     purge_free(p);
 }
 
+/* Memory that one entry leaves is another one's; neither writes into what still lives. */
+static void memory_is_used_again(void **state)
+{
+    (void)state;
+    enum { LIVE = 24, BODY_MAX = 300000, TURNS = 6000 };
+    static char body[BODY_MAX];
+    struct cache_entry *live[LIVE] = {0};
+    uint64_t seed = 1;
+    for (int turn = 0; turn < TURNS; turn++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        unsigned i = (unsigned)(seed >> 33) % LIVE;
+        size_t n = (size_t)(seed >> 40) % (turn % 3 ? BODY_MAX : 40000) + 1;
+        if (live[i]) {
+            char mark = live[i]->body.p[0];
+            assert_true(mark == (char)i);
+            for (size_t k = 0; k < live[i]->body.n; k += 1000)
+                assert_true(live[i]->body.p[k] == mark);
+            assert_true(live[i]->body.p[live[i]->body.n - 1] == mark);
+            assert_true(live[i]->memory_bytes >= live[i]->body.n);
+            entry_unref(live[i]);
+        }
+        memset(body, (int)i, n);
+        live[i] = entry_new(&(struct entry_facts){.created_ms = 1, .expires_ms = 2, .stale_until_ms = 2},
+                            span_of(body, n));
+        assert_non_null(live[i]);
+    }
+    for (int i = 0; i < LIVE; i++)
+        entry_unref(live[i]);
+}
+
 static void ages(void **state)
 {
     (void)state;
@@ -237,10 +267,15 @@ static void purges_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digest_values), cmocka_unit_test(digest_cuts),
-        cmocka_unit_test(binary_form),   cmocka_unit_test(limits),
-        cmocka_unit_test(ages),          cmocka_unit_test(purges),
-        cmocka_unit_test(purges_agree),  cmocka_unit_test(purges_overflow),
+        cmocka_unit_test(digest_values),
+        cmocka_unit_test(digest_cuts),
+        cmocka_unit_test(binary_form),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(ages),
+        cmocka_unit_test(memory_is_used_again),
+        cmocka_unit_test(purges),
+        cmocka_unit_test(purges_agree),
+        cmocka_unit_test(purges_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
