@@ -114,7 +114,8 @@ static struct explain_record *record_new(struct span id, const struct key_input 
     struct explain_record *r = mem_alloc(head + n);
     memset(r, 0, head);
     r->id_n = id.n < ID_MAX ? id.n : ID_MAX;
-    memcpy(r->id, id.p, r->id_n);
+    if (r->id_n) /* a preview has none */
+        memcpy(r->id, id.p, r->id_n);
     if (in) {
         r->has_parts = true;
         r->route = hash_bytes(in->route.p, in->route.n);
