@@ -33,7 +33,6 @@ static void push(struct checker *c, struct prefix_node *n)
 static void check_lanes(struct checker *c, const struct prefix_node *n)
 {
     const struct prefix_node *parent = RELAXED(n->parent);
-    uint32_t len = RELAXED(n->text)->len;
     unsigned holders = 0;
     for (uint32_t id = 0; id < LANES_MAX; id++) {
         struct lane *l = RELAXED(c->tree->lanes[id]);
@@ -46,7 +45,7 @@ static void check_lanes(struct checker *c, const struct prefix_node *n)
         CHECK(l != NULL);
         CHECK(parent == c->tree->root || node_holds(parent, id));
         c->lane[id].nodes++;
-        c->lane[id].bytes += (int64_t)node_charge(id) + len;
+        c->lane[id].bytes += node_charge(id) + text_charge(parent->end, n->end);
         if (entry == ENTRY_NONE)
             continue;
         c->lane[id].prompts++;
@@ -69,8 +68,8 @@ static void check_node(struct checker *c, struct prefix_node *n)
         const struct text *t = RELAXED(kids[i]->text);
         CHECK(RELAXED(kids[i]->parent) == n);
         CHECK(t->len > 0 && t->start == n->end && t->start + t->len == kids[i]->end);
-        CHECK(kids_find(RELAXED(n->kids), (uint8_t)t->bytes[0]) == kids[i]);
-        c->allocated += sizeof *t + t->len;
+        CHECK(kids_find(RELAXED(n->kids), text_byte(t, t->start)) == kids[i]);
+        c->allocated += text_bytes(t);
         push(c, kids[i]);
     }
     if (n == c->tree->root)

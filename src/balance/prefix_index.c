@@ -301,6 +301,9 @@ static struct span cut(const struct prefix_index *ix, struct span prompt)
 {
     /* A prompt alone in its slot is not above the cap. */
     uint64_t most = RELAXED(ix->max_bytes) - CHUNK_CHARGE - PROMPT_CHARGE - NODE_CHARGE - NODE_CHARGE_WIDE;
+    if (most > 2 * PREFIX_PROMPT_MAX)
+        most = 2 * PREFIX_PROMPT_MAX;
+    most -= most / TEXT_CHARGE_EACH + 1;
     if (most > PREFIX_PROMPT_MAX)
         most = PREFIX_PROMPT_MAX;
     return span_of(prompt.p, prompt.n < most ? prompt.n : (size_t)most);
@@ -470,7 +473,7 @@ void prefix_stats(const struct prefix_index *ix, uint32_t slot, struct prefix_st
         .prompts = RELAXED(l->prompts),
         .evictions = RELAXED(l->evictions),
         .warmth = RELAXED(l->warmth),
-        .node_bytes = node_charge(l->id),
+        .node_bytes = (unsigned)node_charge(l->id),
         .prompt_bytes = PROMPT_CHARGE,
         .chunk_bytes = CHUNK_CHARGE,
         .chunk_prompts = CHUNK_ENTRIES,

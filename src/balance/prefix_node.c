@@ -8,23 +8,6 @@
 enum { MORE_BYTES = (LANE_WORDS - 1) * sizeof(uint64_t) };
 _Static_assert((int)MORE_BYTES <= (int)NODE_CHARGE_WIDE, "wide nodes are charged in full");
 
-struct text *text_new(struct lane *by, uint32_t start, const char *bytes, uint32_t len)
-{
-    struct text *t = mem_alloc(sizeof *t + len);
-    t->start = start;
-    t->len = len;
-    if (bytes)
-        memcpy(t->bytes, bytes, len);
-    lane_allocated(by, (int64_t)(sizeof *t + len));
-    return t;
-}
-
-void text_retire(struct lane *by, struct text *t)
-{
-    lane_allocated(by, -(int64_t)(sizeof *t + t->len));
-    epoch_retire(t, sizeof *t + t->len);
-}
-
 struct prefix_node *node_new(struct lane *by, uint32_t end)
 {
     struct prefix_node *n = mem_zalloc(sizeof *n);
@@ -35,10 +18,10 @@ struct prefix_node *node_new(struct lane *by, uint32_t end)
 }
 
 /* Without terms. Its children stay where they are for readers that are about to go on by it. */
-void node_retire(struct lane *by, struct prefix_node *n)
+void node_retire(struct lane *by, struct prefix_node *n, const struct text *heir)
 {
     kids_retire(by, RELAXED(n->kids));
-    text_retire(by, RELAXED(n->text));
+    text_retire(by, RELAXED(n->text), heir, NULL);
     _Atomic uint64_t *more = RELAXED(n->more);
     lane_allocated(by, -(int64_t)(sizeof *n + (more ? MORE_BYTES : 0)));
     epoch_retire(more, MORE_BYTES);
@@ -47,7 +30,7 @@ void node_retire(struct lane *by, struct prefix_node *n)
 
 /* Holders */
 
-unsigned node_charge(uint32_t lane)
+int64_t node_charge(uint32_t lane)
 {
     return lane < 64 ? NODE_CHARGE : NODE_CHARGE + NODE_CHARGE_WIDE;
 }
@@ -140,7 +123,7 @@ void node_charge_holders(struct tree *t, const struct prefix_node *n, int sign)
     for (unsigned w = 0; w < holders_words(n); w++)
         for (uint64_t left = holders_word(n, w); left; left &= left - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(left);
-            lane_count(LOAD(t->lanes[lane]), sign, sign * (int64_t)node_charge(lane));
+            lane_count(LOAD(t->lanes[lane]), sign, sign * node_charge(lane));
         }
 }
 

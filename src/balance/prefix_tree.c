@@ -58,22 +58,21 @@ static bool may_merge(const struct prefix_node *n)
 }
 
 /* Puts the text of <upper> before its only child's and the child in its place. Locks of all three are held.
- */
-static void merge(struct tree *t, struct lane *by, struct prefix_node *parent, struct prefix_node *upper,
-                  struct prefix_node *kid)
+ * The child's new text. */
+static const struct text *merge(struct tree *t, struct lane *by, struct prefix_node *parent,
+                                struct prefix_node *upper, struct prefix_node *kid)
 {
     struct text *head = RELAXED(upper->text), *tail = RELAXED(kid->text);
     CHECK(tail->start == upper->end && head->start == parent->end);
-    struct text *whole = text_new(by, head->start, NULL, head->len + tail->len);
-    memcpy(whole->bytes, head->bytes, head->len);
-    memcpy(whole->bytes + head->len, tail->bytes, tail->len);
+    struct text *whole = text_compose(by, head->start, kid->end, head, tail);
     node_charge_holders(t, upper, -1);
     /* First the text, then the way to it: nobody finds too little. */
     STORE(kid->text, whole);
     STORE(kid->parent, parent);
-    kids_put(by, parent, (uint8_t)whole->bytes[0], kid);
+    kids_put(by, parent, text_byte(whole, whole->start), kid);
     SET_RELAXED(upper->dead, true);
-    text_retire(by, tail);
+    text_retire(by, tail, whole, NULL);
+    return whole;
 }
 
 /* Merges <n> with its child if it has one child only, is no term, and nobody is on the way between them. */
@@ -85,17 +84,17 @@ static void try_merge(struct tree *t, struct lane *by, struct prefix_node *n)
     if (!parent)
         return;
     struct prefix_node *kid = may_merge(n) ? kids_only(RELAXED(n->kids)) : NULL;
-    bool merged = false;
+    const struct text *merged = NULL;
     if (kid) {
         lock(kid);
-        merged = node_same_holders(n, kid);
-        if (merged)
-            merge(t, by, parent, n, kid);
+        if (node_same_holders(n, kid))
+            merged = merge(t, by, parent, n, kid);
         unlock(kid);
     }
     unlock_both(parent, n);
+    /* By now others may have cut the merged text again; who has got its pieces since is their business. */
     if (merged)
-        node_retire(by, n);
+        node_retire(by, n, merged);
 }
 
 /* Inserting */
@@ -126,16 +125,16 @@ static struct prefix_node *leaf_new(struct insertion *i, struct prefix_node *par
     atomic_init(&leaf->parent, parent);
     atomic_init(&leaf->text, text_new(i->lane, pos, i->prompt.p + pos, end - pos));
     node_hold(i->lane, leaf, i->lane->id);
-    lane_count(i->lane, 1, (int64_t)node_charge(i->lane->id) + (end - pos));
+    lane_count(i->lane, 1, node_charge(i->lane->id) + text_charge(pos, end));
     add_term(i, leaf);
     return leaf;
 }
 
 static void leaf_undo(struct insertion *i, struct prefix_node *leaf)
 {
-    lane_count(i->lane, -1, -(int64_t)(node_charge(i->lane->id) + RELAXED(leaf->text)->len));
+    lane_count(i->lane, -1, -(node_charge(i->lane->id) + text_charge(RELAXED(leaf->text)->start, leaf->end)));
     lane_entry_drop(i->lane, i->entry);
-    node_retire(i->lane, leaf);
+    node_retire(i->lane, leaf, NULL);
     i->entry = ENTRY_NONE;
     i->added = false;
 }
@@ -181,7 +180,7 @@ static bool join(struct insertion *i)
     bool can = !RELAXED(kid->dead) && RELAXED(kid->parent) == i->w.node;
     if (can) {
         node_hold(i->lane, kid, i->lane->id);
-        lane_count(i->lane, 1, (int64_t)node_charge(i->lane->id) + kid->end - i->w.node->end);
+        lane_count(i->lane, 1, node_charge(i->lane->id) + text_charge(i->w.node->end, kid->end));
         i->joined = true;
     }
     unlock(kid);
@@ -196,8 +195,8 @@ static struct prefix_node *upper_new(struct insertion *i)
     uint32_t mid = w->pos + w->common;
     struct prefix_node *upper = node_new(i->lane, mid);
     atomic_init(&upper->parent, w->node);
-    atomic_init(&upper->text, text_new(i->lane, w->pos, i->prompt.p + w->pos, w->common));
-    kids_put(i->lane, upper, (uint8_t)w->text->bytes[w->common], w->kid);
+    atomic_init(&upper->text, text_compose(i->lane, w->pos, mid, w->text, NULL));
+    kids_put(i->lane, upper, text_byte(w->text, mid), w->kid);
     if (mid < i->prompt.n)
         kids_put(i->lane, upper, (uint8_t)i->prompt.p[mid], leaf_new(i, upper, mid));
     return upper;
@@ -210,7 +209,7 @@ static void upper_undo(struct insertion *i, struct prefix_node *upper)
         leaf = kids_find(RELAXED(upper->kids), (uint8_t)i->prompt.p[upper->end]);
     if (leaf)
         leaf_undo(i, leaf);
-    node_retire(i->lane, upper);
+    node_retire(i->lane, upper, i->w.text);
 }
 
 /* What can only be said under the locks: who holds the child. */
@@ -221,7 +220,7 @@ static void upper_hold(struct insertion *i, struct prefix_node *upper, const str
     node_charge_holders(i->tree, upper, 1);
     if (!node_holds(upper, lane->id)) {
         node_hold(lane, upper, lane->id);
-        lane_count(lane, 1, (int64_t)node_charge(lane->id) + RELAXED(upper->text)->len);
+        lane_count(lane, 1, node_charge(lane->id) + text_charge(RELAXED(upper->text)->start, upper->end));
     }
     if (upper->end == i->prompt.n)
         add_term(i, upper);
@@ -232,7 +231,8 @@ static bool end_in_split(struct insertion *i)
 {
     struct walk *w = &i->w;
     struct prefix_node *n = w->node, *kid = w->kid, *upper = upper_new(i);
-    struct text *tail = text_new(i->lane, upper->end, w->text->bytes + w->common, w->text->len - w->common);
+    struct text *head = RELAXED(upper->text),
+                *tail = text_compose(i->lane, upper->end, kid->end, w->text, NULL);
     lock(n);
     lock(kid);
     bool can = !RELAXED(n->dead) && !RELAXED(kid->dead) && RELAXED(kid->parent) == n &&
@@ -246,9 +246,12 @@ static bool end_in_split(struct insertion *i)
         STORE(kid->text, tail);
     }
     unlock_both(n, kid);
-    text_retire(i->lane, can ? w->text : tail);
-    if (!can)
+    if (can) {
+        text_retire(i->lane, w->text, head, tail);
+    } else {
+        text_retire(i->lane, tail, w->text, NULL);
         upper_undo(i, upper);
+    }
     return can;
 }
 
@@ -324,11 +327,11 @@ static enum release release(struct lane *lane, struct prefix_node *parent, struc
     if (is_needed(n, lane->id))
         return RELEASE_KEPT;
     node_unhold(n, lane->id);
-    lane_count(lane, -1, -(int64_t)(node_charge(lane->id) + n->end - parent->end));
+    lane_count(lane, -1, -(node_charge(lane->id) + text_charge(parent->end, n->end)));
     if (node_is_held(n))
         return RELEASE_LEFT;
     CHECK(kids_count(RELAXED(n->kids)) == 0 && RELAXED(n->n_terms) == 0);
-    kids_drop(lane, parent, (uint8_t)RELAXED(n->text)->bytes[0]);
+    kids_drop(lane, parent, text_byte(RELAXED(n->text), parent->end));
     SET_RELAXED(n->dead, true);
     return RELEASE_GONE;
 }
@@ -349,7 +352,7 @@ void tree_remove(struct tree *t, struct lane *lane, uint32_t entry)
         enum release r = release(lane, parent, n);
         unlock_both(parent, n);
         if (r == RELEASE_GONE)
-            node_retire(lane, n);
+            node_retire(lane, n, NULL);
         else
             try_merge(t, lane, n);
         if (r == RELEASE_KEPT)
@@ -369,7 +372,7 @@ void tree_init(struct tree *t)
 static void node_free(struct prefix_node *n)
 {
     free(RELAXED(n->kids));
-    free(RELAXED(n->text));
+    text_free(RELAXED(n->text));
     free(RELAXED(n->more));
     if (n->cap_terms > 1)
         free(n->many);

@@ -33,9 +33,10 @@
 enum {
     LANES_MAX = 512, /* slots, and lanes that are being emptied */
     LANE_WORDS = LANES_MAX / 64,
-    NODE_CHARGE = 128,     /* node 64, text header 8, place among the parent's children <= 50 */
-    NODE_CHARGE_WIDE = 64, /* holders beyond the first 64 lanes */
-    PROMPT_CHARGE = 32,    /* place in a node's list of terms */
+    NODE_CHARGE = 128,      /* node 64, text header 8, place among the parent's children <= 50 */
+    TEXT_CHARGE_EACH = 256, /* bytes of text are charged with one more, for the pointers to pieces */
+    NODE_CHARGE_WIDE = 64,  /* holders beyond the first 64 lanes */
+    PROMPT_CHARGE = 32,     /* place in a node's list of terms */
     CHUNK_ENTRIES = 64,
     CHUNK_CHARGE = 2064, /* entries are allocated by the chunk and kept for further prompts */
     WALK_TRIES = 64, /* of a reader that writers overtake again and again; then what it has found must do */
@@ -48,7 +49,7 @@ enum {
 
 struct text {
     uint32_t start, len; /* of the prompts' bytes these are [start, start + len) */
-    char bytes[];
+    char bytes[];        /* or pointers to pieces: prefix_text.c */
 };
 
 struct kids;
@@ -145,7 +146,8 @@ enum step walk_step(struct walk *w, struct span prompt);
 
 /* prefix_node.c: single nodes */
 struct prefix_node *node_new(struct lane *by, uint32_t end);
-void node_retire(struct lane *by, struct prefix_node *n);
+/* Some of its text may live on in <heir>; NULL: none of it. */
+void node_retire(struct lane *by, struct prefix_node *n, const struct text *heir);
 bool node_holds(const struct prefix_node *n, uint32_t lane);
 void node_hold(struct lane *by, struct prefix_node *n, uint32_t lane);
 void node_unhold(struct prefix_node *n, uint32_t lane);
@@ -156,11 +158,32 @@ void node_copy_holders(struct lane *by, struct prefix_node *to, const struct pre
 uint32_t term_find(const struct prefix_node *n, uint32_t lane);
 void term_add(struct lane *by, struct prefix_node *n, struct term t);
 void term_drop(struct lane *by, struct prefix_node *n, uint32_t lane);
+
+/* prefix_text.c */
 struct text *text_new(struct lane *by, uint32_t start, const char *bytes, uint32_t len);
-void text_retire(struct lane *by, struct text *t);
+/* The run [start, end) out of <a>, and of <b> (may be NULL) which begins where <a> ends. It shares pieces
+ * with them: either they are retired with the new one as heir, or the new one is, with them as heirs. */
+struct text *text_compose(struct lane *by, uint32_t start, uint32_t end, const struct text *a,
+                          const struct text *b);
+/* But for the pieces that are also in an heir; NULL: there is none. */
+void text_retire(struct lane *by, struct text *t, const struct text *heir, const struct text *other_heir);
+void text_free(struct text *t);
+/* What is at <pos> of the prompts; *ret_n bytes lie together there. */
+const char *text_at(const struct text *t, uint32_t pos, uint32_t *ret_n);
+size_t text_bytes(const struct text *t);
+static inline uint8_t text_byte(const struct text *t, uint32_t pos)
+{
+    uint32_t n;
+    return (uint8_t)*text_at(t, pos, &n);
+}
+/* What a lane is charged for the text of a node from <start> to <end>: the same however it is split. */
+static inline int64_t text_charge(uint32_t start, uint32_t end)
+{
+    return (int64_t)(end - start) + (end / TEXT_CHARGE_EACH - start / TEXT_CHARGE_EACH);
+}
 /* Calls for each holder with its lane. */
 void node_charge_holders(struct tree *t, const struct prefix_node *n, int sign);
-unsigned node_charge(uint32_t lane);
+int64_t node_charge(uint32_t lane);
 
 /* prefix_kids.c: children of a node, by the first byte of their text */
 struct prefix_node *kids_find(const struct kids *k, uint8_t byte);

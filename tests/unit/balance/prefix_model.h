@@ -11,13 +11,13 @@
 #include "balance/prefix_index.h"
 #include "base/mem.h"
 
-enum { MODEL_SLOTS = 6, MODEL_PROMPTS = 96, MODEL_TEXT = 4096 };
+enum { MODEL_SLOTS = 6, MODEL_PROMPTS = 96, MODEL_TEXT = 24 * 1024 };
 
 struct model_prompt {
-    char text[MODEL_TEXT];
     uint32_t n;
     uint64_t serial;
     unsigned records;
+    char text[];
 };
 
 struct model_slot {
@@ -64,7 +64,13 @@ static inline int model_by_text(const void *a, const void *b)
     return c ? c : (x->n > y->n) - (x->n < y->n);
 }
 
-/* The slot's distinct beginnings, counted in bytes. */
+/* What <n> bytes from the beginning are charged with. */
+static inline uint64_t model_charge(size_t n)
+{
+    return n + n / 256;
+}
+
+/* The slot's distinct beginnings, charged by the byte. */
 static inline uint64_t model_bytes_of_text(const struct model_slot *s)
 {
     struct span sorted[MODEL_PROMPTS];
@@ -73,7 +79,7 @@ static inline uint64_t model_bytes_of_text(const struct model_slot *s)
         sorted[i] = model_text(s->prompt[i]);
     qsort(sorted, s->n, sizeof sorted[0], model_by_text);
     for (unsigned i = 0; i < s->n; i++)
-        bytes += sorted[i].n - (i ? model_common(sorted[i - 1], sorted[i]) : 0);
+        bytes += model_charge(sorted[i].n) - (i ? model_charge(model_common(sorted[i - 1], sorted[i])) : 0);
     return bytes;
 }
 
@@ -118,6 +124,7 @@ static inline struct span model_cut(const struct model *m, struct span p)
 {
     const struct prefix_stats *c = &m->costs[0];
     size_t most = m->limits.max_bytes - c->chunk_bytes - c->prompt_bytes - c->node_bytes - 64;
+    most = most - most / 256 - 1;
     most = most > PREFIX_PROMPT_MAX ? PREFIX_PROMPT_MAX : most;
     return span_of(p.p, p.n < most ? p.n : most);
 }
@@ -138,7 +145,7 @@ static inline uint64_t model_record(struct model *m, unsigned slot, struct span 
     bool added = p == NULL;
     if (added) {
         assert_true(s->n < MODEL_PROMPTS && text.n <= MODEL_TEXT);
-        p = MEM_NEW(struct model_prompt);
+        p = mem_zalloc(sizeof *p + text.n);
         memcpy(p->text, text.p, text.n);
         p->n = (uint32_t)text.n;
         p->serial = ++m->serial;

@@ -14,14 +14,15 @@
 #include "base/check.h"
 #include "base/rng.h"
 
-enum { THREADS = 4, SLOTS = 5, ROUNDS = 30000, ANCHORS = 20, LONGEST = 24, KEPT = 4000 };
+enum { THREADS = 4, SLOTS = 5, ROUNDS = 30000, ANCHORS = 20, LONGEST = 24, KEPT = 4000, DRAWN_OUT = 1200 };
 
 struct shared {
     struct prefix_index *ix;
     uint32_t slot[SLOTS]; /* the last one has the anchors */
     char anchor[ANCHORS][LONGEST];
     uint32_t anchor_n[ANCHORS];
-    bool quiet; /* nothing is taken out */
+    bool quiet;   /* nothing is taken out */
+    bool is_long; /* each letter stands for DRAWN_OUT bytes */
     atomic_uint short_matches;
 };
 
@@ -47,13 +48,28 @@ static uint32_t any_prompt(struct rng *r, char *ret)
     return n;
 }
 
+struct long_text {
+    char bytes[LONGEST * DRAWN_OUT];
+};
+
+static struct span drawn_out(const struct shared *s, const char *letters, uint32_t n, struct long_text *buf)
+{
+    if (!s->is_long)
+        return span_of(letters, n);
+    for (uint32_t i = 0; i < n * DRAWN_OUT; i++)
+        buf->bytes[i] = (char)(letters[i / DRAWN_OUT] + (i % DRAWN_OUT ? i % 23 : 0));
+    return span_of(buf->bytes, n * DRAWN_OUT);
+}
+
 static void look_at_anchor(struct worker *w)
 {
     struct shared *s = w->shared;
     struct prefix_hit hits[SLOTS];
+    struct long_text buf;
     unsigned i = (unsigned)rng_below(&w->rng, ANCHORS);
-    prefix_match(s->ix, span_of(s->anchor[i], s->anchor_n[i]), s->slot, SLOTS, hits);
-    if (hits[SLOTS - 1].bytes != s->anchor_n[i])
+    struct span p = drawn_out(s, s->anchor[i], s->anchor_n[i], &buf);
+    prefix_match(s->ix, p, s->slot, SLOTS, hits);
+    if (hits[SLOTS - 1].bytes != p.n)
         atomic_fetch_add(&s->short_matches, 1);
 }
 
@@ -63,7 +79,8 @@ static void record(struct worker *w, struct prefix_receipt *ret_receipt)
     struct record r = {.slot = (unsigned)rng_below(&w->rng, SLOTS - 1)};
     struct prefix_hit hits[SLOTS];
     r.n = any_prompt(&w->rng, r.text);
-    struct span p = span_of(r.text, r.n);
+    struct long_text buf;
+    struct span p = drawn_out(s, r.text, r.n, &buf);
     prefix_section_begin();
     prefix_match(s->ix, p, s->slot, SLOTS, hits);
     *ret_receipt = prefix_record(s->ix, s->slot[r.slot], p, rng_below(&w->rng, 2) ? &hits[r.slot] : NULL);
@@ -77,7 +94,7 @@ static void *work(void *arg)
     struct worker *w = arg;
     struct shared *s = w->shared;
     struct prefix_receipt receipts[8] = {0};
-    for (unsigned i = 0; i < (s->quiet ? KEPT : ROUNDS); i++) {
+    for (unsigned i = 0; i < (s->quiet ? KEPT : s->is_long ? ROUNDS / 10 : ROUNDS); i++) {
         unsigned what = (unsigned)rng_below(&w->rng, 1000), k = (unsigned)rng_below(&w->rng, 8);
         look_at_anchor(w);
         if (s->quiet || what < 800) {
@@ -97,17 +114,20 @@ static void *work(void *arg)
     return NULL;
 }
 
-static struct worker *run(struct shared *s, struct prefix_limits limits, bool quiet)
+enum how { LOUD, QUIET, LONG_TEXTS };
+
+static struct worker *run(struct shared *s, struct prefix_limits limits, enum how how)
 {
+    struct long_text buf;
     struct worker *w = test_calloc(THREADS, sizeof *w);
     struct rng rng;
     rng_seed(&rng, 99);
-    *s = (struct shared){.ix = prefix_index_new(limits), .quiet = quiet};
+    *s = (struct shared){.ix = prefix_index_new(limits), .quiet = how == QUIET, .is_long = how == LONG_TEXTS};
     for (unsigned i = 0; i < SLOTS; i++)
         s->slot[i] = prefix_slot_get(s->ix, i);
     for (unsigned i = 0; i < ANCHORS; i++) {
         s->anchor_n[i] = any_prompt(&rng, s->anchor[i]);
-        prefix_record(s->ix, s->slot[SLOTS - 1], span_of(s->anchor[i], s->anchor_n[i]), NULL);
+        prefix_record(s->ix, s->slot[SLOTS - 1], drawn_out(s, s->anchor[i], s->anchor_n[i], &buf), NULL);
     }
     for (unsigned i = 0; i < THREADS; i++) {
         w[i].shared = s;
@@ -121,10 +141,10 @@ static struct worker *run(struct shared *s, struct prefix_limits limits, bool qu
     return w;
 }
 
-static void test_everything_at_once(void **state)
+static void everything_at_once(enum how how)
 {
     struct shared s;
-    struct worker *w = run(&s, (struct prefix_limits){.max_nodes = 60, .max_bytes = 1 << 20}, false);
+    struct worker *w = run(&s, (struct prefix_limits){.max_nodes = 60, .max_bytes = 1 << 20}, how);
     while (!prefix_tidy(s.ix, 100))
         ;
     prefix_check(s.ix);
@@ -141,11 +161,21 @@ static void test_everything_at_once(void **state)
     test_free(w);
 }
 
+static void test_everything_at_once(void **state)
+{
+    everything_at_once(LOUD);
+}
+
+static void test_long_texts_at_once(void **state)
+{
+    everything_at_once(LONG_TEXTS);
+}
+
 /* A slot's prompts at the end of a quiet run are those recorded, in whatever order. */
 static void test_equal_to_one_after_the_other(void **state)
 {
     struct shared s;
-    struct worker *w = run(&s, PREFIX_LIMITS_DEFAULT, true);
+    struct worker *w = run(&s, PREFIX_LIMITS_DEFAULT, QUIET);
     struct prefix_index *serial = prefix_index_new(PREFIX_LIMITS_DEFAULT);
     uint32_t slot[SLOTS];
     for (unsigned i = 0; i < SLOTS; i++)
@@ -183,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_at_once),
+        cmocka_unit_test(test_long_texts_at_once),
         cmocka_unit_test(test_equal_to_one_after_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
