@@ -69,6 +69,7 @@ const char *pick_reason_name(enum pick_reason r)
         [PICK_LEAST_LOAD] = "least_load",
         [PICK_TWO_CHOICES] = "two_choices",
         [PICK_SCORE] = "score",
+        [PICK_EXPLORE] = "explore",
         [PICK_HASH] = "hash",
         [PICK_HASH_NEXT] = "hash_next",
         [PICK_AFFINITY] = "affinity",

@@ -160,6 +160,7 @@ enum pick_reason {
     PICK_LEAST_LOAD,
     PICK_TWO_CHOICES,
     PICK_SCORE,     /* highest weighted sum of the strategy's scorers */
+    PICK_EXPLORE,   /* nothing is known of it yet, and the strategy wants to know */
     PICK_HASH,      /* owner on the ring */
     PICK_HASH_NEXT, /* the owner cannot be used; the next on the ring */
     PICK_AFFINITY,  /* it has served enough of the prompt before */

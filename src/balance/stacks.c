@@ -20,6 +20,10 @@
 /* A signal that says nothing about a target is in the middle. */
 #define SCORE_UNKNOWN 0.5
 
+/* A target without a figure scores below the best one, for good: who is never asked never gets a figure.
+ * Where requests teach the signal, one pick in so many goes to such a target, if it has nothing to do. */
+enum { EXPLORE_EACH = 16 };
+
 /* As in least_load; a look is dearer here. */
 enum { TRIES_MAX = 4 };
 
@@ -80,6 +84,12 @@ static bool signal_of(const struct balancer *b, const struct pick_context *c, en
     return false;
 }
 
+/* Whether requests tell what the signal of a target is. */
+static bool is_learnt(enum signal which)
+{
+    return which == SIGNAL_LATENCY || which == SIGNAL_PREDICTION;
+}
+
 static struct bounds look(const struct balancer *b, const struct pick_context *c,
                           const struct candidates *set)
 {
@@ -128,14 +138,14 @@ static double score_prefix(double share)
 }
 
 static double score(const struct balancer *b, const struct pick_context *c, const struct bounds *m,
-                    unsigned i, unsigned load, double share)
+                    unsigned i, unsigned load, double share, bool *ret_known)
 {
     const struct stack *stack = &stacks[b->id];
     double sum = stack->load * score_load(m, load);
     if (stack->which != SIGNAL_NONE) {
         double v = 0;
-        bool known = signal_of(b, c, stack->which, i, load, &v);
-        sum += stack->signal * score_signal(m, known, v);
+        *ret_known = signal_of(b, c, stack->which, i, load, &v);
+        sum += stack->signal * score_signal(m, *ret_known, v);
     }
     if (stack->weight > 0)
         sum += stack->weight * b->targets[i].weight / m->weight_max;
@@ -149,7 +159,8 @@ static double score(const struct balancer *b, const struct pick_context *c, cons
 
 /* A candidate with its score, and who comes first among equals (R1). */
 struct scored {
-    int index; /* -1: nobody */
+    int index;  /* -1: nobody */
+    bool known; /* its signal is */
     double score;
     unsigned load;
     uint64_t warmth;
@@ -162,7 +173,8 @@ struct ranking {
     struct scored best;
     int second;
     double second_score;
-    bool resident_known; /* some candidate's engine says what it holds */
+    bool resident_known;    /* some candidate's engine says what it holds */
+    struct scored unlearnt; /* the best of those that are idle and have no figure */
 };
 
 static bool is_before(const struct scored *x, const struct scored *y)
@@ -226,7 +238,8 @@ static struct ranking rank_all(const struct balancer *b, const struct pick_conte
     bool resident = stacks[b->id].resident > 0;
     struct prefix_hit hits[WORD];
     struct kv_share shares[WORD];
-    struct ranking r = {.best.index = -1, .second = -1};
+    bool explores = is_learnt(stacks[b->id].which) && m->low < m->high;
+    struct ranking r = {.best.index = -1, .second = -1, .unlearnt.index = -1};
     for (unsigned w = 0; w < set->words; w++) {
         uint64_t left = set->a[w] & set->b[w];
         if (left && prefix)
@@ -241,15 +254,29 @@ static struct ranking rank_all(const struct balancer *b, const struct pick_conte
                 x.warmth = affinity_warmth(&s->affinity, b, i);
             }
             x.turn = turn_look(b, s->turns, i);
-            x.score = score(b, c, m, i, x.load, affinity_share(x.hit.bytes, c->prompt.n));
+            x.score = score(b, c, m, i, x.load, affinity_share(x.hit.bytes, c->prompt.n), &x.known);
             if (resident) {
                 x.resident = shares[bit];
                 x.score += stacks[b->id].resident * (double)x.resident.share;
             }
             rank(&r, &x);
+            if (explores && !x.known && x.load == 0 && is_before(&x, &r.unlearnt))
+                r.unlearnt = x;
         }
     }
     return r;
+}
+
+/* Every so many picks the best candidate without a figure, who is idle, takes the place of the best. */
+static bool explore(const struct balancer *b, struct ranking *r)
+{
+    uint64_t picks = atomic_load_explicit(&b->ticket, memory_order_relaxed);
+    if (r->unlearnt.index < 0 || r->unlearnt.index == r->best.index || (picks + 1) % EXPLORE_EACH != 0)
+        return false;
+    r->second = r->best.index;
+    r->second_score = r->best.score;
+    r->best = r->unlearnt;
+    return true;
 }
 
 static void explain(const struct ranking *r, const struct bounds *m, struct pick_why *ret)
@@ -310,12 +337,13 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     uint64_t session =
         s->sessions && c->session.n > 0 ? session_map_find(s->sessions, session_key(c), c->now_ms) : 0;
     struct ranking r;
-    bool says_something = true;
+    bool says_something = true, explored;
     prefix_section_begin();
     for (int tries = TRIES_MAX; tries > 0; tries--) {
         struct bounds m = look(b, c, set);
         m.session = session;
         r = rank_all(b, c, set, &m);
+        explored = explore(b, &r);
         explain(&r, &m, &p->why);
         if (stacks[b->id].lmcache > 0) {
             says_something = m.lmcache_known;
@@ -330,6 +358,8 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
         explain_resident(c, &r, &p->why);
         says_something = r.resident_known;
     }
+    if (explored)
+        return (struct choice){r.best.index, PICK_EXPLORE};
     return (struct choice){r.best.index, says_something ? PICK_SCORE : PICK_LEAST_LOAD};
 }
 

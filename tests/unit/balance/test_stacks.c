@@ -131,6 +131,68 @@ static void test_fastest(void **state)
     pool_fini(&p);
 }
 
+/* Who has no figure scores below the best one, and without requests it would never have one: one pick in
+ * sixteen goes there while it is idle, until it has. */
+static void test_newcomers_are_asked(void **state)
+{
+    struct pool p;
+    struct lease l;
+    pool_init(&p, STRATEGY_FASTEST, 4, NULL);
+    target_observe_latency(p.targets[0].target, 300);
+    target_observe_latency(p.targets[1].target, 100);
+    unsigned got[4] = {0};
+    for (int i = 0; i < 64; i++) {
+        struct pick k = pick(&p);
+        got[k.index]++;
+        assert_int_equal(k.reason, k.index >= 2 ? PICK_EXPLORE : PICK_SCORE);
+        if (k.index < 2)
+            continue;
+        assert_true(k.why.score == 0.75f);
+        expect_runner_up(&k, 1, 1.25);
+    }
+    assert_int_equal(got[1], 60);
+    assert_int_equal(got[2], 2); /* by turns */
+    assert_int_equal(got[3], 2);
+    /* One request at a time. */
+    charge(&p, 2, 1, &l);
+    target_observe_latency(p.targets[3].target, 200);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(pick(&p).index, 1);
+    target_lease_end(&l);
+    target_observe_latency(p.targets[2].target, 50);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(pick(&p).index, 2);
+    pool_fini(&p);
+
+    pool_init(&p, STRATEGY_PREDICTED_LATENCY, 3, NULL);
+    unsigned asked = 0;
+    for (int i = 0; i < 8; i++) {
+        target_observe_duration(p.targets[0].target, 100, 0, 0);
+        target_observe_duration(p.targets[1].target, 900, 0, 0);
+    }
+    for (int i = 0; i < 16 * 8; i++)
+        if (pick(&p).index == 2) {
+            target_observe_duration(p.targets[2].target, 10, 0, 0);
+            asked++;
+        }
+    assert_int_equal(asked, 8); /* so many samples make a prediction */
+    for (int i = 0; i < 32; i++)
+        assert_int_equal(pick(&p).index, 2);
+    pool_fini(&p);
+
+    /* A price is not learnt by asking. */
+    pool_init(&p, STRATEGY_CHEAPEST, 3, NULL);
+    balancer_unref(p.balancer);
+    for (unsigned i = 0; i < 2; i++) {
+        p.targets[i].cost_known = true;
+        p.targets[i].cost = 1 + i;
+    }
+    p.balancer = balancer_new(STRATEGY_CHEAPEST, p.targets, 3, NULL, NULL);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(pick(&p).index, 0);
+    pool_fini(&p);
+}
+
 static void test_predicted(void **state)
 {
     struct pool p;
@@ -557,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_flat),
         cmocka_unit_test(test_fastest),
+        cmocka_unit_test(test_newcomers_are_asked),
         cmocka_unit_test(test_predicted),
         cmocka_unit_test(test_pipeline_weights_and_loads),
         cmocka_unit_test(test_pipeline_session),

@@ -19,6 +19,7 @@ struct twin {
     char prompts[POOL_MAX][PROMPTS][TEXT + 1];
     unsigned n_prompts[POOL_MAX];
     int home[SESSIONS]; /* -1: none */
+    unsigned picks;     /* with more than one candidate */
 };
 
 static void twin_init(struct twin *t, enum strategy_id id, unsigned n)
@@ -124,6 +125,26 @@ static double score(const struct twin *t, const struct pick_context *c, const bo
            (session >= 0 && t->home[session] == (int)i);
 }
 
+/* Signals that requests teach: the best of the idle targets without one, when others have different ones. -1:
+ * there is none. */
+static double best_unlearnt(const struct twin *t, const struct pick_context *c, const bool *candidate)
+{
+    double low = INFINITY, high = -INFINITY, v, best = -1;
+    if (t->id != STRATEGY_FASTEST && t->id != STRATEGY_PREDICTED_LATENCY)
+        return -1;
+    for (unsigned k = 0; k < t->pool.n; k++) {
+        if (!candidate[k])
+            continue;
+        if (signal_of(t, c, k, &v)) {
+            low = fmin(low, v);
+            high = fmax(high, v);
+        } else if (t->load[k] == 0) {
+            best = fmax(best, score(t, c, candidate, -1, k));
+        }
+    }
+    return low < high ? best : -1;
+}
+
 /* Prompts that often begin alike. */
 static struct span make_prompt(struct twin *t, char *text)
 {
@@ -159,7 +180,12 @@ static void one_round(struct twin *t)
     for (unsigned i = 0; i < p->n; i++)
         if (candidate[i])
             best = fmax(best, score(t, &r.c, candidate, session < 0 ? -1 : session, i));
+    t->picks += count > 1;
+    double unlearnt = best_unlearnt(t, &r.c, candidate);
+    bool explores = count > 1 && t->picks % 16 == 0 && unlearnt >= 0 && unlearnt < best - 1e-6;
+    best = explores ? unlearnt : best;
     struct pick pick = balance_pick(p->balancer, &r.c);
+    assert_int_equal(pick.reason == PICK_EXPLORE, explores);
     assert_true(pick.index >= 0 && candidate[pick.index]);
     double chosen = score(t, &r.c, candidate, session < 0 ? -1 : session, (unsigned)pick.index);
     assert_true(fabs(chosen - best) < 1e-5);
