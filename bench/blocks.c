@@ -8,17 +8,21 @@
  * - warm: the target has all of it; a conversation's next turn is that and some blocks
  * - turn: the target has all but the last 2 KiB (of 2 KiB: 512 bytes)
  * - cold: the target has the shared KiB only, and puts out as much
- * A pick is everything: match over all targets, weighing, recording, charging; and the charge given back.
- * Medians over batches. `bytes`: that picks allocated.
+ * For each: "pick", balance_pick (match over all targets, weighing, charging), which the request waits for,
+ * and "rec", balance_record and the charge given back, which come after it was sent. They take turns, as they
+ * do in a gateway, and are timed one by one, the clock's 30 ns included: medians, so that what interrupts a
+ * few does not count. `allocated`: bytes, by both.
  *
- * Then two threads that pick at the same pool against one, while a third puts 200,000 blocks a second into
- * the mirrors; all three share the machine's CPUs, so the figure says little with fewer than three.
+ * Then two threads that pick and record at the same pool against one alone, while another puts 200,000 blocks
+ * a second into the mirrors in either case: picks for a second of a picking thread's CPU time, so that it
+ * does not matter how many CPUs there are, and how often such a thread had to sleep on a lock in 1,000 picks.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,7 +35,14 @@
 #include "fleet/fleet.h"
 #include "fleet/prefill.h"
 
-enum { CACHE_BLOCKS = 62500, SHARED = 16, TARGETS_MAX = 64, BATCH = 64, BATCHES_MAX = 20000 };
+enum {
+    CACHE_BLOCKS = 62500,
+    SHARED = 16,
+    TARGETS_MAX = 64,
+    BATCH = 64,
+    BATCHES_MAX = 20000,
+    SAMPLES_MAX = 1 << 20
+};
 
 /* jemalloc's count of this thread. */
 __attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_len, void *set, size_t set_len);
@@ -87,12 +98,22 @@ static void context_init(struct pick_context *c, const struct bed *b, struct rng
     }
 }
 
-static void pick_once(const struct bed *b, struct pick_context *c, const uint64_t *keys)
+/* The pick, and what it leaves for later. */
+static void pick_once(const struct bed *b, struct pick_context *c, const uint64_t *keys,
+                      struct pick_receipt *ret)
 {
     c->blocks.key = keys;
     struct pick p = balance_pick(b->balancer, c);
     CHECK(p.index >= 0);
-    balance_first_token(b->balancer, &p.receipt, c->now_us, false);
+    *ret = p.receipt;
+}
+
+static void record_once(const struct bed *b, struct pick_context *c, const uint64_t *keys,
+                        struct pick_receipt *r)
+{
+    c->blocks.key = keys;
+    balance_record(b->balancer, &c->blocks, r);
+    balance_first_token(b->balancer, r, c->now_us, false);
 }
 
 static void bed_open(struct bed *b, unsigned targets, uint32_t blocks)
@@ -177,25 +198,37 @@ static double quantile(double *v, size_t n, double q)
     return v[(size_t)(q * (double)n)];
 }
 
-static double measure(const struct bed *b, enum kind kind, uint64_t ms, uint64_t *ret_allocated)
+struct figure {
+    double pick, record; /* nanoseconds */
+    uint64_t allocated;
+};
+
+static struct figure measure(const struct bed *b, enum kind kind, uint64_t ms)
 {
-    static double ns[BATCHES_MAX];
+    static double pick[SAMPLES_MAX], record[SAMPLES_MAX];
+    struct figure f = {0};
     struct batch x;
     batch_init(&x, b, 2 + (uint64_t)kind);
     size_t n = 0;
-    uint64_t bytes = 0;
-    for (uint64_t begin = cpu_ns(); n < BATCHES_MAX && (n < 5 || cpu_ns() - begin < ms * 1000000); n++) {
+    for (uint64_t begin = cpu_ns(); n < SAMPLES_MAX && (n < 5 * BATCH || cpu_ns() - begin < ms * 1000000);) {
         batch_fill(&x, kind);
-        uint64_t had = allocated(), at = cpu_ns();
-        for (unsigned i = 0; i < BATCH; i++)
-            pick_once(b, &x.c, x.keys[i]);
-        ns[n] = (double)(cpu_ns() - at) / BATCH;
-        if (n > 1) /* notes may still grow with a new kind of prompt */
-            bytes += allocated() - had;
+        uint64_t had = allocated();
+        for (unsigned i = 0; i < BATCH; i++, n++) {
+            struct pick_receipt r;
+            uint64_t t0 = wall_ns();
+            pick_once(b, &x.c, x.keys[i], &r);
+            uint64_t t1 = wall_ns();
+            record_once(b, &x.c, x.keys[i], &r);
+            pick[n] = (double)(t1 - t0);
+            record[n] = (double)(wall_ns() - t1);
+        }
+        if (n > BATCH) /* notes may still grow with a new kind of prompt */
+            f.allocated += allocated() - had;
     }
     batch_fini(&x);
-    *ret_allocated = bytes;
-    return quantile(ns, n, 0.1);
+    f.pick = quantile(pick, n, 0.5);
+    f.record = quantile(record, n, 0.5);
+    return f;
 }
 
 static double measure_hash(uint32_t blocks, uint64_t ms)
@@ -227,7 +260,7 @@ struct crowd {
     uint64_t rate; /* blocks a second that the writer puts in */
     atomic_bool stop;
     atomic_uint seed;
-    _Atomic uint64_t picks, blocks, cpu_ns;
+    _Atomic uint64_t picks, blocks, cpu_ns, sleeps;
 };
 
 static void *picker(void *arg)
@@ -238,11 +271,17 @@ static void *picker(void *arg)
     batch_fill(&x, TURN);
     uint64_t begin = cpu_ns();
     while (!atomic_load_explicit(&c->stop, memory_order_relaxed)) {
-        for (unsigned i = 0; i < BATCH; i++)
-            pick_once(c->bed, &x.c, x.keys[i]);
+        for (unsigned i = 0; i < BATCH; i++) {
+            struct pick_receipt r;
+            pick_once(c->bed, &x.c, x.keys[i], &r);
+            record_once(c->bed, &x.c, x.keys[i], &r);
+        }
         atomic_fetch_add(&c->picks, BATCH);
     }
     atomic_fetch_add(&c->cpu_ns, cpu_ns() - begin);
+    struct rusage u;
+    getrusage(RUSAGE_THREAD, &u);
+    atomic_fetch_add(&c->sleeps, (uint64_t)u.ru_nvcsw);
     batch_fini(&x);
     return NULL;
 }
@@ -269,7 +308,11 @@ static void *writer(void *arg)
     return NULL;
 }
 
-static double picks_a_second(const struct bed *b, unsigned threads, uint64_t rate, uint64_t ms)
+struct rate {
+    double picks, sleeps; /* picks a second of CPU time; sleeps in 1,000 picks */
+};
+
+static struct rate crowd_run(const struct bed *b, unsigned threads, uint64_t rate, uint64_t ms)
 {
     struct crowd c = {.bed = b, .rate = rate};
     pthread_t pickers[2], w;
@@ -282,19 +325,24 @@ static double picks_a_second(const struct bed *b, unsigned threads, uint64_t rat
     for (unsigned i = 0; i < threads; i++)
         pthread_join(pickers[i], NULL);
     pthread_join(w, NULL);
-    return (double)atomic_load(&c.picks) / ((double)atomic_load(&c.cpu_ns) / threads / 1e9);
+    double picks = (double)atomic_load(&c.picks);
+    return (struct rate){picks / ((double)atomic_load(&c.cpu_ns) / threads / 1e9),
+                         (double)atomic_load(&c.sleeps) * 1000 / picks};
 }
 
+/* One and two take turns, so that what else the machine does hits both. */
 static void scaling(const struct bed *b, uint64_t ms)
 {
-    enum { ROUNDS = 7 };
-    double ratio[ROUNDS];
+    enum { ROUNDS = 9 };
+    double ratio[ROUNDS], sleeps[ROUNDS];
     for (unsigned i = 0; i < ROUNDS; i++) {
-        double one = picks_a_second(b, 1, 200000, ms), two = picks_a_second(b, 2, 200000, ms);
-        ratio[i] = two / one;
+        struct rate one = crowd_run(b, 1, 200000, ms), two = crowd_run(b, 2, 200000, ms);
+        ratio[i] = two.picks / one.picks;
+        sleeps[i] = two.sleeps;
     }
-    printf("%8u %8u   two threads against one, with 200,000 updates a second: %.2fx\n",
-           b->blocks * BLOCK_BYTES, b->targets, quantile(ratio, ROUNDS, 0.5));
+    printf("%8u %8u   two threads against one, with 200,000 updates a second: %.2fx; sleeps in 1,000 picks: "
+           "%.2f\n",
+           b->blocks * BLOCK_BYTES, b->targets, quantile(ratio, ROUNDS, 0.5), quantile(sleeps, ROUNDS, 0.5));
 }
 
 int main(int argc, char **argv)
@@ -302,18 +350,24 @@ int main(int argc, char **argv)
     uint64_t ms = argc > 1 ? strtoull(argv[1], NULL, 10) : 300;
     static const uint32_t sizes[] = {32, 2048};
     static const unsigned targets[] = {8, 64};
-    printf("%8s %8s %9s %9s %9s %9s %9s   microseconds a pick\n", "bytes", "targets", "hash", "warm", "turn",
-           "cold", "allocated");
+    static const char *const names[] = {[WARM] = "warm", [TURN] = "turn", [COLD] = "cold"};
+    printf("%8s %8s %8s", "bytes", "targets", "hash");
+    for (enum kind k = WARM; k <= COLD; k++)
+        printf("  %s: %7s %7s", names[k], "pick", "rec");
+    printf("   allocated   microseconds\n");
     for (unsigned s = 0; s < ARRAY_LEN(sizes); s++)
         for (unsigned t = 0; t < ARRAY_LEN(targets); t++) {
             struct bed b;
-            uint64_t bytes[3];
+            uint64_t bytes = 0;
             bed_open(&b, targets[t], sizes[s]);
-            double hash = measure_hash(sizes[s], ms / 4), warm = measure(&b, WARM, ms, &bytes[0]),
-                   turn = measure(&b, TURN, ms, &bytes[1]), cold = measure(&b, COLD, ms, &bytes[2]);
-            printf("%8u %8u %9.2f %9.2f %9.2f %9.2f %9llu\n", sizes[s] * BLOCK_BYTES, targets[t], hash / 1000,
-                   warm / 1000, turn / 1000, cold / 1000,
-                   (unsigned long long)(bytes[0] + bytes[1] + bytes[2]));
+            printf("%8u %8u %8.2f", sizes[s] * BLOCK_BYTES, targets[t],
+                   measure_hash(sizes[s], ms / 4) / 1000);
+            for (enum kind k = WARM; k <= COLD; k++) {
+                struct figure f = measure(&b, k, ms);
+                printf("        %7.2f %7.2f", f.pick / 1000, f.record / 1000);
+                bytes += f.allocated;
+            }
+            printf("   %9llu\n", (unsigned long long)bytes);
             bed_close(&b);
             bed_open(&b, targets[t], sizes[s]);
             scaling(&b, ms);

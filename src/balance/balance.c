@@ -341,6 +341,13 @@ bool balancer_prefix_stats(const struct balancer *b, unsigned i, struct prefix_s
     return true;
 }
 
+void balance_record(struct balancer *b, const struct prompt_blocks *blocks, struct pick_receipt *receipt)
+{
+    MAGIC_CHECK(b, BALANCER_MAGIC);
+    if (b->strategy->record)
+        b->strategy->record(b, blocks, receipt);
+}
+
 unsigned balance_settle(struct balancer *b, const struct pick_receipt *receipt)
 {
     MAGIC_CHECK(b, BALANCER_MAGIC);

@@ -35,7 +35,7 @@ static void unlock(struct block_bucket *b)
 
 void block_table_init(struct block_table *t, uint64_t blocks)
 {
-    uint64_t homes = blocks * 25 / 108 + 8; /* 0.72 of six places are used: 4.32 a bucket */
+    uint64_t homes = blocks * 5 / 24 + 8; /* 0.8 of six places are used: 4.8 a bucket */
     CHECK_MSG(homes < (uint64_t)1 << 28, "a table of too many blocks");
     t->n = (uint32_t)homes;
     t->memory_bytes = (homes + 1) * BUCKET_BYTES;
@@ -69,18 +69,27 @@ static bool claim(struct block_bucket *b, uint64_t key, uint64_t holder, uint32_
     return false;
 }
 
+static void forget_strays(struct block_bucket *h)
+{
+    if (atomic_load_explicit(&h->strays, memory_order_relaxed) > 0)
+        return;
+    atomic_store_explicit(&h->marks, 0, memory_order_release);
+    atomic_store_explicit(&h->reach, 0, memory_order_release);
+}
+
 static uint32_t claim_elsewhere(struct block_table *t, struct block_bucket *h, uint64_t key, uint64_t holder,
                                 uint32_t parent)
 {
-    for (uint16_t d = 1; d <= BLOCK_REACH; d++) {
+    for (uint8_t d = 1; d <= BLOCK_REACH; d++) {
         uint32_t at = block_bucket_at(t, key, d);
         struct block_bucket *b = &t->buckets[at];
         if (b == h || !try_lock(b))
             continue;
         /* Before the block can be seen there, finders look so far. */
-        uint16_t reach = atomic_load_explicit(&h->reach, memory_order_relaxed);
-        if (reach < d)
-            atomic_store_explicit(&h->reach, d, memory_order_release);
+        if (atomic_load_explicit(&h->reach, memory_order_relaxed) < d)
+            atomic_store_explicit(&h->reach, d, memory_order_relaxed);
+        uint32_t marks = atomic_load_explicit(&h->marks, memory_order_relaxed);
+        atomic_store_explicit(&h->marks, marks | block_mark(key), memory_order_release);
         unsigned place;
         bool done = claim(b, key, holder, parent, &place);
         unlock(b);
@@ -90,7 +99,24 @@ static uint32_t claim_elsewhere(struct block_table *t, struct block_bucket *h, u
         atomic_store_explicit(&h->strays, (uint16_t)(strays + 1), memory_order_relaxed);
         return block_slot(at, place);
     }
+    forget_strays(h); /* which were expected */
     return BLOCK_NONE;
+}
+
+static bool is_full(const struct block_bucket *b)
+{
+    bool has = false;
+    for (unsigned i = 0; i < BUCKET_PLACES; i++)
+        has |= atomic_load_explicit(&b->key[i], memory_order_relaxed) == 0;
+    return !has;
+}
+
+void block_table_prepare(const struct block_table *t, uint64_t key)
+{
+    const struct block_bucket *home = &t->buckets[block_bucket_at(t, key, 0)];
+    if (!is_full(home) && !block_may_stray(home, key))
+        return;
+    block_bucket_prefetch(&t->buckets[block_bucket_at(t, key, 1)]);
 }
 
 uint32_t block_table_add(struct block_table *t, uint64_t key, uint64_t holder, uint32_t parent)
@@ -129,8 +155,7 @@ void block_table_drop(struct block_table *t, uint32_t slot, uint64_t holder)
         if (at != h) {
             uint16_t strays = (uint16_t)(atomic_load_explicit(&h->strays, memory_order_relaxed) - 1);
             atomic_store_explicit(&h->strays, strays, memory_order_relaxed);
-            if (strays == 0)
-                atomic_store_explicit(&h->reach, 0, memory_order_release);
+            forget_strays(h);
         }
     }
     unlock(h);

@@ -10,12 +10,17 @@
  * guard: a cache that is worth more than the wait for it wins, and only then.
  *
  * Equal costs, always: fewest prompts recorded for the size of the cache (R1), then by turns.
+ *
+ * A pick only reads, and charges the chosen one's provider: no lock, and the same cost however much of the
+ * prompt is new. What it means for the mirrors is told by balance_record, when the request is on its way.
  */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "balance/affinity.h"
 #include "balance/block_chain.h"
 #include "balance/prefill_memory.h"
+#include "base/bits.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "fleet/prefill.h"
@@ -31,120 +36,132 @@ enum { ON_STACK = 512 };
 /* A replica that is new among others has one request and two more for each one that it answered. */
 enum { RAMP_ANSWERS = 8 };
 
-struct view {
-    double cost;    /* seconds */
-    double backlog; /* tokens */
-    bool is_barred; /* full, or new and busy: only if all are */
-};
-
+/* What a pick knows of its candidates, in their order: columns, so that many are weighed at a time. */
 struct table {
-    uint32_t *lane, *depth;
-    struct view *view;
-    uint32_t lanes[ON_STACK], depths[ON_STACK];
-    struct view views[ON_STACK];
+    unsigned n;
+    /* Those of the pool itself when all of its targets are candidates. */
+    struct provider *const *provider;
+    const uint32_t *lane;
+    const uint32_t *index; /* position of the target in the pool; NULL: that of the candidate */
+    double *backlog;       /* tokens */
+    double *rate;          /* tokens a second */
+    double *has;           /* bytes of the prompt that are there, or count as if */
+    double *cost;          /* seconds */
+    uint64_t *rank;        /* the lower the better */
+    uint32_t *depth, *room;
+    uint8_t *is_barred; /* full, or new and busy: only if all are */
 };
+enum { TABLE_BYTES = 6 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof(uint8_t) };
 
-static void table_init(struct table *t, unsigned n)
+/* In <stack>, which has room for ON_STACK candidates. Returns what is to be freed. */
+static void *table_init(struct table *t, const struct balancer *b, const struct candidates *set,
+                        uint64_t *stack)
 {
-    bool large = n > ON_STACK;
-    t->lane = large ? mem_array(n, sizeof *t->lane) : t->lanes;
-    t->depth = large ? mem_array(n, sizeof *t->depth) : t->depths;
-    t->view = large ? mem_array(n, sizeof *t->view) : t->views;
+    const struct prefill_state *s = b->state;
+    size_t n = set->count;
+    void *memory = n > ON_STACK ? mem_alloc(n * TABLE_BYTES) : NULL;
+    uint64_t *at = memory ? memory : stack;
+    double *number = (double *)at;
+    struct provider **provider = (struct provider **)(at + 5 * n);
+    uint32_t *lane = (uint32_t *)(at + 6 * n), *index = lane + n;
+    *t = (struct table){.n = set->count,
+                        .provider = b->providers,
+                        .lane = s->lane,
+                        .rank = at,
+                        .backlog = number + n,
+                        .rate = number + 2 * n,
+                        .has = number + 3 * n,
+                        .cost = number + 4 * n,
+                        .depth = index + n,
+                        .room = index + 2 * n,
+                        .is_barred = (uint8_t *)(index + 3 * n)};
+    if (set->count == b->n)
+        return memory;
+    unsigned k = 0;
+    CANDIDATES_EACH(i, set)
+    {
+        provider[k] = b->providers[i];
+        lane[k] = s->lane[i];
+        index[k++] = (uint32_t)i;
+    }
+    t->provider = provider;
+    t->lane = lane;
+    t->index = index;
+    return memory;
 }
 
-static void table_fini(struct table *t, unsigned n)
+static inline unsigned index_of(const struct table *t, unsigned k)
 {
-    if (n <= ON_STACK)
-        return;
-    free(t->lane);
-    free(t->depth);
-    free(t->view);
+    return t->index ? t->index[k] : k;
 }
 
 /* A replica that was restarted or came back from the dead has lost its cache (A18). One atomic read when
  * nothing has changed. */
-static void look(const struct balancer *b, uint32_t lane, unsigned i)
+static inline void look(const struct prefill_state *s, uint32_t lane, unsigned generation)
 {
-    const struct prefill_state *s = b->state;
     if (lane == MIRROR_NO_LANE)
         return;
-    struct prefix_loop *loop = prefill_loop(s->memory, lane);
-    uint32_t now = provider_generation(b->providers[i]) + 1;
-    uint32_t seen = atomic_load_explicit(&loop->seen_generation, memory_order_relaxed);
-    if (LIKELY(seen == now) || !atomic_compare_exchange_strong(&loop->seen_generation, &seen, now))
+    uint32_t now = generation + 1, seen = atomic_load_explicit(&s->memory->seen[lane], memory_order_relaxed);
+    if (LIKELY(seen == now) || !atomic_compare_exchange_strong(&s->memory->seen[lane], &seen, now))
         return;
     if (seen == 0 || mirror_warmth(s->memory->mirror, lane) == 0)
         return;
+    struct prefix_loop *loop = prefill_loop(s->memory, lane);
     mirror_reset(s->memory->mirror, lane);
     prefix_loop_forget(loop);
     atomic_fetch_add_explicit(&loop->resets[MIRROR_RESTARTED], 1, memory_order_relaxed);
 }
 
-/* The candidates' lanes packed, so that the search sees no others. */
-static void match(const struct balancer *b, const struct pick_context *c, const struct candidates *set,
-                  struct table *t)
+/* One that is new among others gets little at first. */
+static void bar_new_ones(struct table *t)
 {
-    const struct prefill_state *s = b->state;
-    unsigned n = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        look(b, s->lane[i], (unsigned)i);
-        t->lane[n++] = s->lane[i];
+    for (unsigned k = 0; k < t->n; k++) {
+        unsigned answers = provider_prefill_answers(t->provider[k]);
+        t->is_barred[k] |= answers < RAMP_ANSWERS && provider_prefill_open(t->provider[k]) > 2 * answers;
     }
-    mirror_match(s->memory->mirror, c->blocks.key, c->blocks.n, t->lane, n, t->depth);
 }
 
-/* The highest number of all candidates for this home; every gateway finds the same. */
-static int owner_of(const struct balancer *b, const struct pick_context *c, const struct candidates *set)
+/* Returns the mean of the rates that are known, tokens a second. */
+static double gather(const struct balancer *b, const struct pick_context *c, struct table *t)
+{
+    struct prefill_state *s = b->state;
+    struct prefill_summary sum =
+        providers_prefill_look(t->provider, t->n, c->now_us, c->now_ms, t->backlog, t->rate, t->is_barred);
+    if (t->index || sum.generations != atomic_load_explicit(&s->generations, memory_order_relaxed)) {
+        for (unsigned k = 0; k < t->n; k++)
+            look(s, t->lane[k], provider_generation(t->provider[k]));
+        if (!t->index) /* of all: nothing to look for until it changes */
+            atomic_store_explicit(&s->generations, sum.generations, memory_order_relaxed);
+    }
+    if (sum.most >= RAMP_ANSWERS && sum.fewest < RAMP_ANSWERS)
+        bar_new_ones(t);
+    return sum.known > 0 ? sum.rates / sum.known : RATE_DEFAULT;
+}
+
+/* Without branches, as it is asked of many. */
+static inline double rate_of(double rate, double low, double mean, double high)
+{
+    return (rate <= 0) | ((rate > low) & (rate < high)) ? mean : rate;
+}
+
+/* The owner, which has the highest number of all candidates for this home, so that every gateway finds the
+ * same, counts as having a part of the prompt. */
+static void favour_owner(const struct balancer *b, const struct pick_context *c, struct table *t)
 {
     const struct prefill_state *s = b->state;
-    int owner = -1;
+    unsigned owner = 0;
     uint64_t most = 0;
     if (b->settings.home_bonus <= 0 || c->blocks.home == 0)
-        return -1;
-    CANDIDATES_EACH(i, set)
-    {
-        uint64_t lot = hash_mix(c->blocks.home, s->name[i]);
-        if (owner < 0 || lot > most) {
-            owner = (int)i;
+        return;
+    for (unsigned k = 0; k < t->n; k++) {
+        uint64_t lot = hash_mix(c->blocks.home, s->name[index_of(t, k)]);
+        if (k == 0 || lot > most) {
+            owner = k;
             most = lot;
         }
     }
-    return owner;
-}
-
-/* What the candidates have in common. */
-struct pool_view {
-    double mean;      /* of the rates that are known, tokens a second */
-    unsigned answers; /* the most */
-};
-
-static struct pool_view look_around(const struct balancer *b, const struct candidates *set)
-{
-    struct pool_view v = {0};
-    unsigned known = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        double rate = provider_prefill_rate(b->providers[i]);
-        unsigned n = provider_prefill_answers(b->providers[i]);
-        v.mean += rate;
-        known += rate > 0;
-        v.answers = n > v.answers ? n : v.answers;
-    }
-    v.mean = known > 0 ? v.mean / known : RATE_DEFAULT;
-    return v;
-}
-
-static double rate_of(const struct provider *p, double mean)
-{
-    double rate = provider_prefill_rate(p);
-    return rate <= 0 || (rate > mean * (1 - RATE_SLACK) && rate < mean * (1 + RATE_SLACK)) ? mean : rate;
-}
-
-static bool is_ramping(const struct provider *p, unsigned most)
-{
-    unsigned n = provider_prefill_answers(p);
-    return n < RAMP_ANSWERS && most >= RAMP_ANSWERS && provider_prefill_open(p) > 2 * n;
+    double bonus = b->settings.home_bonus * (double)c->blocks.bytes;
+    t->has[owner] = bonus > t->has[owner] ? bonus : t->has[owner];
 }
 
 static double uncached_tokens(const struct pick_context *c, double held_bytes, double token_bytes)
@@ -153,106 +170,96 @@ static double uncached_tokens(const struct pick_context *c, double held_bytes, d
     return bytes > 0 ? bytes / token_bytes : 0;
 }
 
-/* A common beginning, a role word or a greeting, must not draw cold prompts together (A11). */
-static double worth(const struct pick_context *c, uint32_t depth)
+static inline double greater(double x, double y)
 {
-    double has = block_bytes(depth);
-    return has < AFFINITY_SHARE_MIN * (double)c->blocks.bytes ? 0 : has;
+    return x > y ? x : y;
 }
 
-/* Bytes that the replica can take without putting others out. */
-static double room_of(const struct prefill_state *s, unsigned i)
+/* The cost as an integer of the same order, as it is never negative; full ones, and new ones that are busy,
+ * come after all others. */
+static inline uint64_t rank_of(double cost, bool is_barred)
 {
-    return s->lane[i] == MIRROR_NO_LANE ? 0 : block_bytes(mirror_room(s->memory->mirror, s->lane[i]));
+    return double_to_bits(cost) | (uint64_t)is_barred << 63;
 }
 
-/* t->depth is packed in the order of the candidates. */
-static void weigh(const struct balancer *b, const struct pick_context *c, const struct candidates *set,
-                  struct table *t)
+static void weigh(const struct balancer *b, const struct pick_context *c, double mean, struct table *t)
 {
     const struct prefill_state *s = b->state;
-    double bytes = (double)c->blocks.bytes, tokens = 1 / prefill_token_bytes(s->memory);
-    struct pool_view pool = look_around(b, set);
-    int owner = owner_of(b, c, set);
-    unsigned k = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        const struct provider *p = b->providers[i];
-        double has = worth(c, t->depth[k++]), bonus = b->settings.home_bonus * bytes;
-        has = (int)i == owner && bonus > has ? bonus : has;
-        double miss = has < bytes ? bytes - has : 0, room = room_of(s, (unsigned)i);
-        double out = miss > room ? miss - room : 0;
-        struct view *v = &t->view[i];
-        v->backlog = provider_prefill_backlog(p, c->now_us);
-        v->cost = (v->backlog + (b->settings.miss_weight * miss + out) * tokens) / rate_of(p, pool.mean);
-        v->is_barred = provider_is_full(p, c->now_ms) || is_ramping(p, pool.answers);
+    const struct mirror *m = s->memory->mirror;
+    unsigned n = t->n;
+    double bytes = (double)c->blocks.bytes, tokens = 1 / prefill_token_bytes(s->memory),
+           miss_weight = b->settings.miss_weight, least = AFFINITY_SHARE_MIN * bytes;
+    mirror_match(m, c->blocks.key, c->blocks.n, t->lane, n, t->depth, t->room);
+    const double *restrict backlog = t->backlog, *restrict rate = t->rate;
+    const uint32_t *restrict depth = t->depth, *restrict room = t->room;
+    double *restrict has = t->has, *restrict cost = t->cost;
+    /* A common beginning, a role word or a greeting, must not draw cold prompts together (A11). */
+    for (unsigned k = 0; k < n; k++) {
+        double there = block_bytes(depth[k]);
+        has[k] = there < least ? 0 : there;
     }
+    favour_owner(b, c, t);
+    double low = mean * (1 - RATE_SLACK), high = mean * (1 + RATE_SLACK);
+    for (unsigned k = 0; k < n; k++) {
+        double miss = greater(bytes - has[k], 0), out = greater(miss - block_bytes(room[k]), 0);
+        cost[k] = (backlog[k] + (miss_weight * miss + out) * tokens) / rate_of(rate[k], low, mean, high);
+    }
+    for (unsigned k = 0; k < n; k++)
+        t->rank[k] = rank_of(cost[k], t->is_barred[k]);
 }
 
-/* Prompts for the size of the cache: a small one is full sooner. */
-static uint64_t warmth_of(const struct balancer *b, unsigned i)
+/* Prompts for the size of the cache. */
+static uint64_t heat_of(const struct balancer *b, const struct table *t, unsigned k)
 {
     const struct prefill_state *s = b->state;
-    if (s->lane[i] == MIRROR_NO_LANE)
-        return target_served(b->targets[i].target);
-    return (mirror_warmth(s->memory->mirror, s->lane[i]) << 24) / mirror_size(s->memory->mirror, s->lane[i]);
+    if (t->lane[k] == MIRROR_NO_LANE)
+        return target_served(b->targets[index_of(t, k)].target);
+    return mirror_heat(s->memory->mirror, t->lane[k]);
 }
 
-static int order(const struct view *x, const struct view *y)
+/* The lowest two ranks, which may be the same. */
+static void lowest(const uint64_t *rank, unsigned n, uint64_t ret[2])
 {
-    if (x->is_barred != y->is_barred)
-        return x->is_barred ? 1 : -1;
-    return (x->cost > y->cost) - (x->cost < y->cost);
+    uint64_t first = rank[0], second = UINT64_MAX;
+    for (unsigned k = 1; k < n; k++) {
+        uint64_t at = rank[k], more = at > first ? at : first;
+        second = more < second ? more : second;
+        first = at < first ? at : first;
+    }
+    ret[0] = first;
+    ret[1] = second;
 }
 
-/* Of those that cost the same as <best>: the least warm, then by turns. */
-static unsigned least_warm(struct balancer *b, const struct candidates *set, const struct view *view,
-                           unsigned best)
+/* The first one of this rank that is not <but>. There is one. */
+static unsigned find_rank(const struct table *t, uint64_t rank, unsigned but)
+{
+    unsigned k = 0;
+    while (t->rank[k] != rank || k == but)
+        k++;
+    return k;
+}
+
+/* Of those of this rank: the coolest, then by turns. */
+static unsigned coolest(struct balancer *b, const struct table *t, uint64_t rank)
 {
     uint64_t least = UINT64_MAX;
     unsigned equal = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        if (order(&view[i], &view[best]) != 0)
+    for (unsigned k = 0; k < t->n; k++) {
+        if (t->rank[k] != rank)
             continue;
-        uint64_t warmth = warmth_of(b, (unsigned)i);
-        equal = warmth < least ? 1 : equal + (warmth == least);
-        least = warmth < least ? warmth : least;
+        uint64_t heat = heat_of(b, t, k);
+        equal = heat < least ? 1 : equal + (heat == least);
+        least = heat < least ? heat : least;
     }
     uint64_t turn = atomic_fetch_add_explicit(&b->ticket, 1, memory_order_relaxed) % equal;
-    CANDIDATES_EACH(k, set)
-    {
-        if (order(&view[k], &view[best]) == 0 && warmth_of(b, (unsigned)k) <= least && turn-- == 0)
-            return (unsigned)k;
-    }
-    return best; /* another thread has recorded for it meanwhile */
+    for (unsigned k = 0; k < t->n; k++)
+        if (t->rank[k] == rank && heat_of(b, t, k) <= least && turn-- == 0)
+            return k;
+    return find_rank(t, rank, UINT_MAX); /* another thread has recorded for it meanwhile */
 }
 
-static unsigned cheapest(struct balancer *b, const struct candidates *set, const struct view *view)
-{
-    unsigned best = candidates_nth(set, 0), equal = 0;
-    CANDIDATES_EACH(i, set)
-    {
-        int d = order(&view[i], &view[best]);
-        equal = d < 0 ? 1 : equal + (d == 0);
-        best = d < 0 ? (unsigned)i : best;
-    }
-    return equal == 1 ? best : least_warm(b, set, view, best);
-}
-
-static int next_best(const struct candidates *set, const struct view *view, unsigned chosen)
-{
-    int next = -1;
-    CANDIDATES_EACH(i, set)
-    {
-        if ((unsigned)i != chosen && (next < 0 || order(&view[i], &view[next]) < 0))
-            next = (int)i;
-    }
-    return next;
-}
-
-/* The pick's end: the prompt is the chosen one's from now on, and its tokens are charged. */
-static void settle(struct balancer *b, const struct pick_context *c, unsigned index, uint32_t depth,
+/* The pick's end: the prompt's tokens are charged to the chosen one. */
+static void charge(struct balancer *b, const struct pick_context *c, unsigned index, uint32_t depth,
                    struct pick *p)
 {
     const struct prefill_state *s = b->state;
@@ -274,47 +281,56 @@ static void settle(struct balancer *b, const struct pick_context *c, unsigned in
     p->why.share = c->blocks.bytes > 0 ? (float)(block_bytes(depth) / (double)c->blocks.bytes) : 0;
     if (lane == MIRROR_NO_LANE)
         return;
-    struct prefix_loop *loop = prefill_loop(s->memory, lane);
     r->generation = mirror_generation(s->memory->mirror, lane);
     r->is_predicted = true;
-    r->settled = prefix_loop_settled(loop, c->blocks.key, depth);
-    r->mirror = mirror_record(s->memory->mirror, lane, c->blocks.key, c->blocks.n);
+}
+
+/* The prompt is the chosen one's from now on. */
+static void record(struct balancer *b, const struct prompt_blocks *blocks, struct pick_receipt *receipt)
+{
+    const struct prefill_state *s = b->state;
+    struct prefill_receipt *r = &receipt->prefill;
+    uint32_t lane = s->lane[r->target];
+    if (lane == MIRROR_NO_LANE)
+        return;
+    struct prefix_loop *loop = prefill_loop(s->memory, lane);
+    r->settled = prefix_loop_settled(loop, blocks->key, r->depth);
+    r->mirror = mirror_record(s->memory->mirror, lane, blocks->key, blocks->n);
     if (r->mirror.depth <= r->mirror.before)
         return;
-    r->open = prefix_loop_open(loop, c->blocks.key[r->mirror.before], r->mirror.before);
-    const struct placement_sink *sink = &s->memory->sink;
-    if (!sink->placed)
-        return;
     uint32_t before = r->mirror.before;
-    sink->placed(sink->arg, &(struct placement){.target = target_identity(b->targets[index].target),
-                                                .after = before ? c->blocks.key[before - 1] : 0,
-                                                .before = before,
-                                                .n = r->mirror.depth - before,
-                                                .keys = c->blocks.key + before});
+    if (r->is_charged) /* else its first token has come */
+        r->open = prefix_loop_open(loop, blocks->key[before], before);
+    const struct placement_sink *sink = &s->memory->sink;
+    if (sink->placed)
+        sink->placed(sink->arg, &(struct placement){.target = target_identity(b->targets[r->target].target),
+                                                    .after = before ? blocks->key[before - 1] : 0,
+                                                    .before = before,
+                                                    .n = r->mirror.depth - before,
+                                                    .keys = blocks->key + before});
 }
 
 static struct choice choose(struct balancer *b, const struct pick_context *c, const struct candidates *set,
                             struct pick *p)
 {
     struct table t;
-    table_init(&t, b->n);
+    uint64_t stack[(ON_STACK * TABLE_BYTES + sizeof(uint64_t) - 1) / sizeof(uint64_t)];
+    void *memory = table_init(&t, b, set, stack);
+    uint64_t low[2];
+    const struct prefill_state *s = b->state;
     mirror_enter();
-    match(b, c, set, &t);
-    weigh(b, c, set, &t);
-    unsigned index = cheapest(b, set, t.view), k = 0;
-    p->why.runner_up = next_best(set, t.view, index);
-    p->why.cost_ms = (float)(t.view[index].cost * 1000);
-    p->why.backlog = (uint32_t)t.view[index].backlog;
-    p->why.runner_up_cost_ms = p->why.runner_up < 0 ? 0 : (float)(t.view[p->why.runner_up].cost * 1000);
-    CANDIDATES_EACH(i, set)
-    {
-        if (i == index)
-            break;
-        k++;
-    }
-    settle(b, c, index, t.depth[k], p);
+    mirror_prefetch(s->memory->mirror, t.lane[0], c->blocks.key, c->blocks.n);
+    weigh(b, c, gather(b, c, &t), &t);
+    lowest(t.rank, t.n, low);
+    unsigned k = low[0] == low[1] ? coolest(b, &t, low[0]) : find_rank(&t, low[0], UINT_MAX),
+             next = find_rank(&t, low[1], k), index = index_of(&t, k);
+    p->why.runner_up = (int)index_of(&t, next);
+    p->why.cost_ms = (float)(t.cost[k] * 1000);
+    p->why.backlog = (uint32_t)t.backlog[k];
+    p->why.runner_up_cost_ms = (float)(t.cost[next] * 1000);
+    charge(b, c, index, t.depth[k], p);
     mirror_leave();
-    table_fini(&t, b->n);
+    free(memory);
     return (struct choice){(int)index, PICK_PREFILL};
 }
 
@@ -322,13 +338,15 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
 static void only(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p)
 {
     const struct prefill_state *s = b->state;
-    uint32_t depth;
+    const struct provider *x = b->providers[index];
+    double rate = provider_prefill_rate(x);
+    uint32_t depth, room;
     mirror_enter();
-    look(b, s->lane[index], index);
-    mirror_match(s->memory->mirror, c->blocks.key, c->blocks.n, &s->lane[index], 1, &depth);
-    p->why.backlog = (uint32_t)provider_prefill_backlog(b->providers[index], c->now_us);
-    settle(b, c, index, depth, p);
-    double rate = rate_of(b->providers[index], RATE_DEFAULT);
+    look(s, s->lane[index], provider_generation(x));
+    mirror_match(s->memory->mirror, c->blocks.key, c->blocks.n, &s->lane[index], 1, &depth, &room);
+    p->why.backlog = (uint32_t)provider_prefill_backlog(x, c->now_us);
+    charge(b, c, index, depth, p);
+    rate = rate_of(rate, RATE_DEFAULT * (1 - RATE_SLACK), RATE_DEFAULT, RATE_DEFAULT * (1 + RATE_SLACK));
     p->why.cost_ms = (float)((p->why.backlog + b->settings.miss_weight * p->why.uncached) / rate * 1000);
     mirror_leave();
 }
@@ -409,6 +427,7 @@ const struct strategy strategy_least_prefill = {
     .stop = stop,
     .choose = choose,
     .only = only,
+    .record = record,
     .withdraw = withdraw,
     .first_token = prefill_first_token,
     .learn = prefill_learn,

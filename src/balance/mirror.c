@@ -29,6 +29,7 @@ static void store_free(struct store *s)
     for (unsigned i = 0; s && i < MIRROR_GROUP_LANES; i++) {
         free(s->books[i].notes);
         free(s->books[i].heads);
+        free(s->books[i].trail);
     }
     if (s)
         free(s->table.memory);
@@ -170,7 +171,8 @@ static uint32_t get(struct mirror *m, uint64_t identity, uint32_t blocks)
     if (lane == MIRROR_NO_LANE)
         return lane;
     lane_of(m, lane)->refs++;
-    atomic_store(&lane_of(m, lane)->size, blocks);
+    atomic_store(size_of(m, lane), blocks);
+    mirror_lane_reheat(group_of(m, lane), lane);
     return lane;
 }
 
@@ -223,8 +225,8 @@ void mirror_lanes_get(struct mirror *m, const uint64_t *identity, const uint32_t
             break;
         rooms_of(g, room);
         for (unsigned i = 0; i < MIRROR_GROUP_LANES; i++)
-            if (g->lanes[i].refs > 0 && room[i] < atomic_load(&g->lanes[i].size)) {
-                room[i] = atomic_load(&g->lanes[i].size);
+            if (g->lanes[i].refs > 0 && room[i] < atomic_load(&g->size[i])) {
+                room[i] = atomic_load(&g->size[i]);
                 grows = true;
             }
         if (grows)
@@ -248,9 +250,16 @@ void mirror_lane_put(struct mirror *m, uint32_t lane)
 bool mirror_lane_resize(struct mirror *m, uint32_t lane, uint32_t blocks)
 {
     blocks = blocks < 1 ? 1 : blocks < MIRROR_BLOCKS_MAX ? blocks : MIRROR_BLOCKS_MAX;
-    atomic_store(&lane_of(m, lane)->size, blocks);
+    struct group *g = group_of(m, lane);
+    struct lane *l = lane_of(m, lane);
+    if (atomic_load_explicit(size_of(m, lane), memory_order_relaxed) != blocks) {
+        prefix_lock_acquire(&l->lock);
+        atomic_store(size_of(m, lane), blocks);
+        mirror_lane_reheat(g, lane);
+        prefix_lock_release(&l->lock);
+    }
     epoch_enter();
-    const struct store *s = atomic_load(&group_of(m, lane)->store);
+    const struct store *s = atomic_load(&g->store);
     bool has_room = s->books[lane % MIRROR_GROUP_LANES].room >= blocks;
     epoch_leave();
     return has_room;

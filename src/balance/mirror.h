@@ -10,8 +10,8 @@
  * A lane keeps order only where prompts end or part; blocks in between follow their child. Recording a known
  * prompt costs the same whatever its length; a new one costs its new blocks and those it puts out.
  *
- * Memory: 29.6 bytes for a block of a lane's room, shared by all lanes that hold it, one more for the lane's
- * index, and 24 for each place where a prompt ends or parts.
+ * Memory: 26.7 bytes for a block of a lane's room, shared by all lanes that hold it, 4.5 more for the lane's
+ * trail and index, and 28 for each place where a prompt ends or parts.
  *
  * Threads: any, at any time. Matching takes no lock and never waits. Recording, withdrawing and resetting
  * lock the lane; readers do not see that lock. A lane that grows past its room moves to a larger table; what
@@ -52,10 +52,13 @@ void mirror_lane_grow(struct mirror *m, uint32_t lane, uint32_t blocks);
 void mirror_enter(void);
 void mirror_leave(void);
 
-/* How many leading blocks of a prompt each lane holds. MIRROR_NO_LANE: 0. In a section. O(log blocks) for
- * each different answer. */
+/* How many leading blocks of a prompt each lane holds, and in <ret_room> how many more blocks it can hold
+ * without putting any out. MIRROR_NO_LANE: 0. In a section. O(log blocks) for each different answer. */
 void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
-                  unsigned n_lanes, uint32_t *ret);
+                  unsigned n_lanes, uint32_t *ret, uint32_t *ret_room);
+/* Such a match follows soon, for lanes among which is <lane>: brings what it reads first into the caches. In
+ * a section. */
+void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n);
 
 /* What mirror_withdraw needs; all zero: nothing was recorded. */
 struct mirror_receipt {
@@ -88,10 +91,8 @@ bool mirror_tidy(struct mirror *m, uint32_t blocks);
 /* Recordings not withdrawn since the last reset (R1), and how often it was reset. Lock-free. */
 uint64_t mirror_warmth(const struct mirror *m, uint32_t lane);
 uint32_t mirror_generation(const struct mirror *m, uint32_t lane);
-/* How many more blocks it can hold without putting any out. */
-uint32_t mirror_room(const struct mirror *m, uint32_t lane);
-/* Blocks that it may hold. */
-uint32_t mirror_size(const struct mirror *m, uint32_t lane);
+/* Warmth for the size: a small cache is full sooner. Lock-free. */
+uint64_t mirror_heat(const struct mirror *m, uint32_t lane);
 
 struct mirror_stats {
     uint32_t blocks, size, room; /* held; may hold; has memory for */

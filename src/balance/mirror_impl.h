@@ -22,11 +22,9 @@ struct store {
 struct lane {
     struct prefix_lock lock;
     uint64_t identity;
-    unsigned refs;          /* under the mirror's lock */
-    uint64_t idle_since;    /* put back at this turn of the mirror's clock */
-    uint32_t serial;        /* under `lock` */
-    _Atomic uint32_t size;  /* blocks that it may hold */
-    _Atomic uint32_t count; /* that it held after the last recording; a copy for picks */
+    unsigned refs;       /* under the mirror's lock */
+    uint64_t idle_since; /* put back at this turn of the mirror's clock */
+    uint32_t serial;     /* under `lock` */
     _Atomic uint32_t generation;
     _Atomic uint64_t warmth, evictions;
 };
@@ -35,6 +33,10 @@ struct group {
     _Atomic(struct store *) store;
     atomic_bool is_moving;
     _Atomic uint64_t hidden; /* lanes that were reset and still have blocks */
+    /* Of each lane, side by side, since picks read them of all lanes. */
+    _Atomic uint32_t size[MIRROR_GROUP_LANES];  /* blocks that it may hold */
+    _Atomic uint32_t count[MIRROR_GROUP_LANES]; /* that it held after the last recording */
+    _Atomic uint64_t heat[MIRROR_GROUP_LANES];  /* mirror_heat */
     struct lane lanes[MIRROR_GROUP_LANES];
 };
 
@@ -56,9 +58,24 @@ static inline struct lane *lane_of(const struct mirror *m, uint32_t lane)
     return &group_of(m, lane)->lanes[lane % MIRROR_GROUP_LANES];
 }
 
+static inline _Atomic uint32_t *size_of(const struct mirror *m, uint32_t lane)
+{
+    return &group_of(m, lane)->size[lane % MIRROR_GROUP_LANES];
+}
+
 static inline uint64_t bit_of(uint32_t lane)
 {
     return (uint64_t)1 << (lane % MIRROR_GROUP_LANES);
+}
+
+/* Warmth or size have changed. Under the lane's lock; a resize at the same time may be seen by the next one
+ * only. */
+static inline void mirror_lane_reheat(struct group *g, uint32_t lane)
+{
+    unsigned i = lane % MIRROR_GROUP_LANES;
+    uint64_t size = atomic_load_explicit(&g->size[i], memory_order_relaxed),
+             warmth = atomic_load_explicit(&g->lanes[i].warmth, memory_order_relaxed);
+    atomic_store_explicit(&g->heat[i], size ? (warmth << 24) / size : 0, memory_order_relaxed);
 }
 
 /* Whether the lane may be used; one that was reset is emptied by up to <most> blocks first. Under its lock.

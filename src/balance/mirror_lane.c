@@ -17,21 +17,24 @@ void lane_init(struct lane_books *l, uint32_t room)
 {
     *l = (struct lane_books){.room = room, .used = 1};
     l->notes = mem_array((size_t)room + 2, sizeof *l->notes);
-    /* Few blocks have a note, so a quarter is roomy; where all have one, chains are four long. */
-    l->n_heads = room / 4 + 1;
+    /* Few blocks have a note, so an eighth is roomy; where all have one, chains are eight long. */
+    l->n_heads = room / 8 + 1;
     l->heads = mem_array(l->n_heads, sizeof *l->heads);
+    l->trail = mem_array(room, sizeof *l->trail);
 }
 
 void lane_retire(struct lane_books *l)
 {
     epoch_retire(l->notes, ((size_t)l->room + 2) * sizeof *l->notes);
     epoch_retire(l->heads, l->n_heads * sizeof *l->heads);
+    epoch_retire(l->trail, (size_t)l->room * sizeof *l->trail);
     *l = (struct lane_books){0};
 }
 
 uint64_t lane_memory(const struct lane_books *l)
 {
-    return ((uint64_t)l->room + 2) * sizeof *l->notes + (uint64_t)l->n_heads * sizeof *l->heads;
+    return ((uint64_t)l->room + 2) * sizeof *l->notes + (uint64_t)l->n_heads * sizeof *l->heads +
+           (uint64_t)l->room * sizeof *l->trail;
 }
 
 /* Notes */
@@ -59,7 +62,7 @@ static struct lane_note *note_new(struct lane_books *l, uint32_t slot, uint32_t 
         i = l->used++;
     CHECK(i <= l->room + 1);
     uint32_t *head = head_of(l, slot);
-    l->notes[i] = (struct lane_note){.slot = slot, .next = *head, .kids = kids};
+    l->notes[i] = (struct lane_note){.slot = slot, .next = *head, .kids = kids, .trail = TRAIL_END};
     *head = i;
     l->n_notes++;
     return &l->notes[i];
@@ -115,6 +118,79 @@ static struct lane_note *touch(struct lane_books *l, uint32_t slot, uint32_t ser
     return x;
 }
 
+/* The trail */
+
+/* No slot has this place in a bucket. */
+enum { TRAIL_JUMP = 7, TRAIL_AHEAD = 16 };
+
+static uint32_t trail_add(struct lane_books *l, uint32_t entry)
+{
+    uint32_t at = l->trail_at;
+    l->trail[at] = entry;
+    l->trail_at = at + 1 < l->room ? at + 1 : 0;
+    return at;
+}
+
+/* Blocks behind the one at this place follow. */
+static void trail_begin(struct lane_books *l, uint32_t parent)
+{
+    trail_add(l, parent == TRAIL_END ? TRAIL_END : parent << 3 | TRAIL_JUMP);
+}
+
+/* Where the parent of the block at <at> is. */
+static uint32_t trail_parent(const struct lane_books *l, uint32_t at)
+{
+    at = at > 0 ? at - 1 : l->room - 1;
+    uint32_t entry = l->trail[at];
+    if ((entry & 7) != TRAIL_JUMP)
+        return at;
+    return entry >> 3 < l->room ? entry >> 3 : TRAIL_END;
+}
+
+static void trail_prefetch(const struct lane_books *l, const struct block_table *t, uint32_t at)
+{
+    uint32_t slot = l->trail[at];
+    if ((slot & 7) == TRAIL_JUMP || slot >> 3 >= t->n)
+        return;
+    block_bucket_prefetch(&t->buckets[slot >> 3]);
+    block_prefetch(head_of(l, slot));
+}
+
+/* Two walkers from a block to the beginning of its prompt; <ahead> fetches for <at>. */
+struct trail_walk {
+    uint32_t at, ahead;
+};
+
+static void trail_ahead(const struct lane_books *l, const struct block_table *t, struct trail_walk *w)
+{
+    if (w->ahead == TRAIL_END)
+        return;
+    trail_prefetch(l, t, w->ahead);
+    w->ahead = trail_parent(l, w->ahead);
+}
+
+static struct trail_walk trail_start(const struct lane_books *l, const struct block_table *t, uint32_t at,
+                                     uint32_t most)
+{
+    struct trail_walk w = {at, at};
+    for (unsigned i = 0; i < TRAIL_AHEAD && i < most; i++)
+        trail_ahead(l, t, &w);
+    return w;
+}
+
+/* On to <slot>, the parent, as the trail has it or not. */
+static void trail_follow(const struct lane_books *l, const struct block_table *t, struct trail_walk *w,
+                         uint32_t slot)
+{
+    if (w->at == TRAIL_END)
+        return;
+    w->at = trail_parent(l, w->at);
+    if (w->at != TRAIL_END && l->trail[w->at] != slot)
+        w->at = TRAIL_END;
+    if (w->at != TRAIL_END)
+        trail_ahead(l, t, w);
+}
+
 /* Blocks */
 
 static bool holds(const struct block_table *t, uint64_t bit, uint64_t key, uint32_t *ret_slot)
@@ -143,14 +219,16 @@ uint32_t lane_depth(const struct block_table *t, uint64_t bit, const uint64_t *k
 }
 
 /* A child of <parent> has gone, which was older than all others: what that makes of the parent. Returns
- * whether the parent has nothing left and should go next. */
-static bool lose_child(struct lane_books *l, uint32_t parent, bool go_on)
+ * whether the parent has nothing left and should go next. <trail>: its place there. */
+static bool lose_child(struct lane_books *l, uint32_t parent, bool go_on, uint32_t trail)
 {
     struct lane_note *x = note_find(l, parent);
     if (!x) {
         if (go_on)
             return true;
-        list_behind(l, note_new(l, parent, 0), 0);
+        x = note_new(l, parent, 0);
+        x->trail = trail;
+        list_behind(l, x, 0);
         return false;
     }
     x->kids--;
@@ -174,13 +252,18 @@ uint32_t lane_evict(struct lane_books *l, struct block_table *t, uint64_t bit, u
             note_settle(l, x);
             continue;
         }
+        uint32_t left = most - gone < l->count - keep ? most - gone : l->count - keep;
+        struct trail_walk w = trail_start(l, t, x->trail, left);
         note_free(l, x);
         for (;;) {
             parent = block_table_parent(t, slot);
             block_table_drop(t, slot, bit);
             l->count--;
             gone++;
-            if (parent == BLOCK_NONE || !lose_child(l, parent, l->count > keep && gone < most))
+            if (parent == BLOCK_NONE)
+                break;
+            trail_follow(l, t, &w, parent);
+            if (!lose_child(l, parent, l->count > keep && gone < most, w.at))
                 break;
             slot = parent;
         }
@@ -200,7 +283,8 @@ uint32_t lane_record(struct lane_books *l, struct block_table *t, uint64_t bit, 
                      const uint64_t *keys, uint32_t n, uint32_t serial, uint32_t *ret_before,
                      uint32_t *ret_evicted)
 {
-    enum { EXCESS = 4096 }; /* of a lane that shrinks: put out at a time */
+    enum { EXCESS = 4096 };      /* of a lane that shrinks: put out at a time */
+    enum { FAR = 16, NEAR = 6 }; /* blocks ahead whose lines are on their way */
     size = size < l->room ? size : l->room;
     n = n < size ? n : size;
     uint32_t depth = lane_depth(t, bit, keys, n), parent = BLOCK_NONE;
@@ -216,13 +300,17 @@ uint32_t lane_record(struct lane_books *l, struct block_table *t, uint64_t bit, 
     if (depth == n)
         return n;
     *ret_evicted = lane_evict(l, t, bit, size - (n - depth), n - depth + EXCESS);
-    uint32_t made = depth;
+    uint32_t made = depth, trail = TRAIL_END;
+    trail_begin(l, at ? at->trail : TRAIL_END);
     for (; made < n && l->count < l->room; made++) {
-        if (made + 8 < n)
-            block_table_prefetch(t, keys[made + 8]);
+        if (made + FAR < n)
+            block_table_prefetch(t, keys[made + FAR]);
+        if (made + NEAR < n)
+            block_table_prepare(t, keys[made + NEAR]);
         uint32_t slot = block_table_add(t, keys[made], bit, parent);
         if (slot == BLOCK_NONE)
             break;
+        trail = trail_add(l, slot);
         parent = slot;
         l->count++;
     }
@@ -232,6 +320,7 @@ uint32_t lane_record(struct lane_books *l, struct block_table *t, uint64_t bit, 
         gain_child(l, at);
     list_behind(l, at = note_new(l, parent, 0), l->notes[0].older);
     at->serial = serial;
+    at->trail = trail;
     return made;
 }
 

@@ -8,6 +8,12 @@
  * (it is in the list) or where prompts part (it counts the children); a block without a note has one child.
  * When the last child of a block goes, the block takes over the child's place in the order, which is the
  * oldest, unless a later prompt ended there.
+ *
+ * A block's parent is known only when the block has been read, and every one lies elsewhere in memory: to put
+ * out a long prompt would be to wait for one after the other. So the lane remembers in which order blocks
+ * came
+ * ("trail"), and what goes next is on its way before it is needed. The trail is a ring: what it says of old
+ * blocks may be of others by now, and costs no more than the wait.
  */
 #ifndef ROLTER_BALANCE_MIRROR_LANE_H
 #define ROLTER_BALANCE_MIRROR_LANE_H
@@ -20,12 +26,16 @@ struct lane_note {
     uint32_t next;         /* of the same hash */
     uint32_t kids;         /* children that the lane holds; the top bit: in the list */
     uint32_t serial;       /* of the recording that ended here last; 0 = none that still counts */
+    uint32_t trail;        /* where on the trail the block is; TRAIL_END = unknown */
 };
+#define TRAIL_END UINT32_MAX
 
 struct lane_books {
     struct lane_note *notes; /* [0] is the list's head: newer = oldest note, older = newest one */
     uint32_t *heads;
     uint32_t n_heads, used, free;
+    uint32_t *trail; /* room entries: a slot; or, with TRAIL_JUMP, the place of the next one's parent */
+    uint32_t trail_at;
     uint32_t count; /* blocks held */
     uint32_t room;
     uint32_t n_notes;

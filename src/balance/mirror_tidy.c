@@ -53,7 +53,7 @@ bool mirror_tidy(struct mirror *m, uint32_t blocks)
             prefix_lock_acquire(&l->lock);
             struct store *s = atomic_load(&g->store);
             struct lane_books *b = s ? &s->books[lane % MIRROR_GROUP_LANES] : NULL;
-            uint32_t size = atomic_load(&l->size);
+            uint32_t size = atomic_load(size_of(m, lane));
             bool more = b && b->room > 0 && (!mirror_lane_is_clean(g, s, lane, PIECE) || b->count > size);
             if (more && !(atomic_load(&g->hidden) & bit_of(lane)))
                 lane_evict(b, &s->table, bit_of(lane), size, PIECE);
@@ -80,16 +80,9 @@ uint32_t mirror_generation(const struct mirror *m, uint32_t lane)
     return atomic_load_explicit(&lane_of(m, lane)->generation, memory_order_acquire);
 }
 
-uint32_t mirror_room(const struct mirror *m, uint32_t lane)
+uint64_t mirror_heat(const struct mirror *m, uint32_t lane)
 {
-    uint32_t size = mirror_size(m, lane),
-             count = atomic_load_explicit(&lane_of(m, lane)->count, memory_order_relaxed);
-    return count < size ? size - count : 0;
-}
-
-uint32_t mirror_size(const struct mirror *m, uint32_t lane)
-{
-    return atomic_load_explicit(&lane_of(m, lane)->size, memory_order_relaxed);
+    return atomic_load_explicit(&group_of(m, lane)->heat[lane % MIRROR_GROUP_LANES], memory_order_relaxed);
 }
 
 void mirror_stats(struct mirror *m, uint32_t lane, struct mirror_stats *ret)
@@ -104,7 +97,7 @@ void mirror_stats(struct mirror *m, uint32_t lane, struct mirror_stats *ret)
     const struct lane_books *b = &atomic_load(&g->store)->books[lane % MIRROR_GROUP_LANES];
     bool hidden = atomic_load(&g->hidden) & bit_of(lane);
     *ret = (struct mirror_stats){.blocks = hidden ? 0 : b->count,
-                                 .size = atomic_load(&l->size),
+                                 .size = atomic_load(size_of(m, lane)),
                                  .room = b->room,
                                  .ends = hidden ? 0 : b->n_notes,
                                  .evictions = atomic_load(&l->evictions),
@@ -138,7 +131,7 @@ uint64_t mirror_bytes_used(struct mirror *m)
             continue;
         sum += s->table.memory_bytes;
         for (unsigned i = 0; i < MIRROR_GROUP_LANES; i++)
-            sum += (uint64_t)s->books[i].n_heads * sizeof(uint32_t) +
+            sum += ((uint64_t)s->books[i].n_heads + s->books[i].room) * sizeof(uint32_t) +
                    (uint64_t)s->books[i].used * sizeof(struct lane_note);
     }
     return sum;

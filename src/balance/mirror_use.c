@@ -43,6 +43,10 @@ static void bisect(const struct block_table *t, const uint64_t *keys, struct spa
             continue;
         }
         uint32_t middle = s.low + (s.high - s.low) / 2;
+        /* One of these two is looked at next, if any. */
+        uint32_t lower = s.low + (middle - s.low) / 2, upper = middle + (s.high - middle) / 2;
+        block_table_prefetch(t, keys[lower > 0 ? lower - 1 : 0]);
+        block_table_prefetch(t, keys[upper - 1]);
         uint64_t here = holders_at(t, keys, middle, s.at_low);
         stack[n++] = (struct span_of_blocks){middle, s.high, here, s.at_high};
         stack[n++] = (struct span_of_blocks){s.low, middle, s.at_low, here | s.at_high};
@@ -65,30 +69,79 @@ static void match_group(const struct block_table *t, const uint64_t *keys, uint3
         ret[__builtin_ctzll(s.at_low)] = s.low;
 }
 
-void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
-                  unsigned n_lanes, uint32_t *ret)
+/* Where match_group looks first: at the ends of its steps, and in the middle of them. */
+void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n)
 {
-    for (unsigned k = 0, left = n_lanes; k < GROUPS && left > 0; k++) {
-        struct group *g = atomic_load_explicit(&m->groups[k], memory_order_acquire);
-        uint32_t depth[MIRROR_GROUP_LANES];
-        uint64_t wanted = 0;
-        for (unsigned i = 0; i < n_lanes; i++)
-            if (lanes[i] / MIRROR_GROUP_LANES == k)
-                wanted |= bit_of(lanes[i]);
-        if (!wanted)
-            continue;
-        uint64_t hidden = atomic_load_explicit(&g->hidden, memory_order_acquire);
-        const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
-        match_group(&s->table, keys, n, wanted & ~hidden, depth);
-        for (unsigned i = 0; i < n_lanes; i++)
-            if (lanes[i] / MIRROR_GROUP_LANES == k) {
-                ret[i] = hidden & bit_of(lanes[i]) ? 0 : depth[lanes[i] % MIRROR_GROUP_LANES];
-                left--;
-            }
+    if (lane == MIRROR_NO_LANE || n == 0)
+        return;
+    const struct store *s = atomic_load_explicit(&group_of(m, lane)->store, memory_order_acquire);
+    for (uint32_t low = 0; low < n;) {
+        uint32_t high = 2 * low + 1 < n ? 2 * low + 1 : n;
+        block_table_prefetch(&s->table, keys[high - 1]);
+        uint32_t middle = low + (high - low) / 2;
+        if (high - low > 1)
+            block_table_prefetch(&s->table, keys[middle - 1]);
+        if (high - low > 8) {
+            block_table_prefetch(&s->table, keys[low + (middle - low) / 2 - 1]);
+            block_table_prefetch(&s->table, keys[middle + (high - middle) / 2 - 1]);
+        }
+        low = high;
     }
-    for (unsigned i = 0; i < n_lanes; i++)
-        if (lanes[i] == MIRROR_NO_LANE)
-            ret[i] = 0;
+}
+
+/* Which lanes of each group are asked for. */
+static void lanes_wanted(const uint32_t *lanes, unsigned n, uint64_t ret[GROUPS])
+{
+    uint64_t word = 0;
+    unsigned at = 0; /* neighbours are mostly of one group */
+    for (unsigned i = 0; i < n; i++) {
+        if (UNLIKELY(lanes[i] == MIRROR_NO_LANE))
+            continue;
+        if (UNLIKELY(lanes[i] / MIRROR_GROUP_LANES != at)) {
+            ret[at] |= word;
+            word = 0;
+            at = lanes[i] / MIRROR_GROUP_LANES;
+        }
+        word |= bit_of(lanes[i]);
+    }
+    ret[at] |= word;
+}
+
+static inline uint32_t room_of(const struct group *g, unsigned i)
+{
+    uint32_t size = atomic_load_explicit(&g->size[i], memory_order_relaxed),
+             count = atomic_load_explicit(&g->count[i], memory_order_relaxed);
+    return count < size ? size - count : 0;
+}
+
+void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
+                  unsigned n_lanes, uint32_t *ret, uint32_t *ret_room)
+{
+    uint64_t wanted[GROUPS] = {0};
+    uint32_t depth[MIRROR_LANES_MAX];
+    lanes_wanted(lanes, n_lanes, wanted);
+    for (unsigned k = 0; k < GROUPS; k++) {
+        if (!wanted[k])
+            continue;
+        const struct group *g = atomic_load_explicit(&m->groups[k], memory_order_acquire);
+        uint64_t hidden = atomic_load_explicit(&g->hidden, memory_order_acquire) & wanted[k];
+        const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+        match_group(&s->table, keys, n, wanted[k] & ~hidden, &depth[k * MIRROR_GROUP_LANES]);
+        for (; UNLIKELY(hidden != 0); hidden &= hidden - 1)
+            depth[k * MIRROR_GROUP_LANES + (unsigned)__builtin_ctzll(hidden)] = 0;
+    }
+    const struct group *g = NULL;
+    for (unsigned i = 0, at = GROUPS; i < n_lanes; i++) {
+        ret[i] = ret_room[i] = 0;
+        if (UNLIKELY(lanes[i] == MIRROR_NO_LANE))
+            continue;
+        if (UNLIKELY(lanes[i] / MIRROR_GROUP_LANES != at)) {
+            at = lanes[i] / MIRROR_GROUP_LANES;
+            g = atomic_load_explicit(&m->groups[at], memory_order_acquire);
+        }
+        ret[i] = depth[lanes[i]];
+        ret_room[i] = room_of(g, lanes[i] % MIRROR_GROUP_LANES);
+    }
 }
 
 /* Recording */
@@ -113,12 +166,14 @@ struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint6
         r.generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
         r.serial = l->serial;
         r.depth = lane_record(&s->books[lane % MIRROR_GROUP_LANES], &s->table, bit_of(lane),
-                              atomic_load_explicit(&l->size, memory_order_relaxed), keys, n, l->serial,
-                              &r.before, &r.evicted);
-        atomic_store_explicit(&l->count, s->books[lane % MIRROR_GROUP_LANES].count, memory_order_relaxed);
+                              atomic_load_explicit(size_of(m, lane), memory_order_relaxed), keys, n,
+                              l->serial, &r.before, &r.evicted);
+        atomic_store_explicit(&g->count[lane % MIRROR_GROUP_LANES], s->books[lane % MIRROR_GROUP_LANES].count,
+                              memory_order_relaxed);
         r.end = r.depth > 0 ? keys[r.depth - 1] : 0;
         atomic_store_explicit(&l->warmth, l->warmth + 1, memory_order_relaxed);
         atomic_store_explicit(&l->evictions, l->evictions + r.evicted, memory_order_relaxed);
+        mirror_lane_reheat(g, lane);
     }
     prefix_lock_release(&l->lock);
     epoch_leave();
@@ -178,6 +233,7 @@ void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r)
                       r->depth, r->serial);
         uint64_t warmth = atomic_load_explicit(&l->warmth, memory_order_relaxed);
         atomic_store_explicit(&l->warmth, warmth > 0 ? warmth - 1 : 0, memory_order_relaxed);
+        mirror_lane_reheat(g, r->lane);
     }
     prefix_lock_release(&l->lock);
     epoch_leave();
@@ -197,7 +253,8 @@ void mirror_reset(struct mirror *m, uint32_t lane)
     uint32_t next = atomic_load_explicit(&l->generation, memory_order_relaxed) + 1;
     atomic_store_explicit(&l->generation, next ? next : 1, memory_order_release);
     atomic_store_explicit(&l->warmth, 0, memory_order_relaxed);
-    atomic_store_explicit(&l->count, 0, memory_order_relaxed);
+    atomic_store_explicit(&g->count[lane % MIRROR_GROUP_LANES], 0, memory_order_relaxed);
+    mirror_lane_reheat(g, lane);
     prefix_lock_release(&l->lock);
     epoch_leave();
 }

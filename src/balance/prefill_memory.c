@@ -41,6 +41,7 @@ void prefill_loop_make(struct prefill_memory *m, uint32_t lane, uint64_t identit
     if (l && m->owner[lane] == identity)
         return;
     m->owner[lane] = identity;
+    atomic_store_explicit(&m->seen[lane], 0, memory_order_relaxed);
     if (l) { /* the one before has gone, with all who used it */
         prefix_loop_init(l);
         return;

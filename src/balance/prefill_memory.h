@@ -19,10 +19,11 @@ struct prefill_memory {
     atomic_uint refs;
     struct mirror *mirror;
     _Atomic(struct prefix_loop *) loops[MIRROR_LANES_MAX];
-    uint64_t owner[MIRROR_LANES_MAX]; /* target whose replies the loop has learnt from; of reloads */
-    struct prefix_lock lock;          /* the sums */
-    double bytes, tokens;             /* fading */
-    _Atomic uint64_t token_bytes;     /* a double */
+    _Atomic uint32_t seen[MIRROR_LANES_MAX]; /* generation of the lane's provider, + 1; 0 = not asked yet */
+    uint64_t owner[MIRROR_LANES_MAX];        /* target whose replies the loop has learnt from; of reloads */
+    struct prefix_lock lock;                 /* the sums */
+    double bytes, tokens;                    /* fading */
+    _Atomic uint64_t token_bytes;            /* a double */
     struct placement_sink sink;
 };
 
@@ -48,13 +49,14 @@ uint32_t prefill_blocks(const struct prefill_memory *m, const struct pool_target
 /* The state of one balancer. */
 struct prefill_state {
     struct prefill_memory *memory;
-    uint32_t *lane; /* by target */
-    uint64_t *name; /* hash of the provider's name: owners are told apart by it (R14) */
+    uint32_t *lane;               /* by target */
+    uint64_t *name;               /* hash of the provider's name: owners are told apart by it (R14) */
+    _Atomic uint64_t generations; /* sum of all providers' when they were looked at last */
 };
 
 static inline double block_bytes(uint32_t blocks)
 {
-    return (double)blocks * BLOCK_BYTES;
+    return (double)(int32_t)blocks * BLOCK_BYTES; /* processors convert signed numbers by one instruction */
 }
 
 /* prefill_learn.c: of struct strategy. */

@@ -52,7 +52,6 @@ struct prefix_loop {
     struct loop_open open[LOOP_OPEN];
     uint32_t last_id;
     unsigned next_open;
-    _Atomic uint32_t seen_generation;       /* of the provider, + 1; 0 = not asked yet */
     atomic_uint resets[MIRROR_RESET_COUNT]; /* not told yet */
     atomic_bool is_told;                    /* somebody was told of a lie, and no good window came since */
 };

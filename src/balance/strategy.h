@@ -73,6 +73,8 @@ struct strategy {
                             struct pick *p);
     /* A pick without a choice, as there was one candidate only. May be NULL. */
     void (*only)(struct balancer *b, const struct pick_context *c, unsigned index, struct pick *p);
+    /* May be NULL, when picks record themselves or nothing is recorded. */
+    void (*record)(struct balancer *b, const struct prompt_blocks *blocks, struct pick_receipt *receipt);
     /* May be NULL, when nothing is ever recorded. */
     void (*withdraw)(struct balancer *b, const struct pick_receipt *receipt);
     /* May be NULL, when nothing is put out for a record. */

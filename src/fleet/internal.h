@@ -28,16 +28,20 @@ struct key_slot {
     uint64_t parked_until_ms;
 };
 
-/* Prompt that the engine has yet to read (fleet/prefill.h). Every request that is charged writes it. */
+/* Prompt that the engine has yet to read (fleet/prefill.h). Every request that is charged writes it. Picks
+ * look at many providers, so all that they ask of one is in the first line. */
 struct prefill {
     _Alignas(CACHE_LINE) _Atomic uint64_t charged; /* tokens */
     _Atomic uint64_t since_us;                     /* the last first token, or the first charge behind none */
     atomic_uint open, answers;
     _Atomic uint64_t rate;         /* a double: tokens a second */
     _Atomic uint64_t cache_tokens; /* a double */
+    atomic_uint generation;        /* provider_generation */
+    atomic_bool engine_full;       /* as far as its metrics say */
     atomic_bool reports_cached;
-    double tokens, us; /* fading sums; these and what follows under the provider's lock */
-    unsigned n_learnt, generation;
+    /* Fading sums; these and what follows under the provider's lock. */
+    _Alignas(CACHE_LINE) double tokens, us;
+    unsigned n_learnt, learnt_generation;
 };
 /* kv_usage or waiting are at their limits. */
 bool engine_says_full(const struct engine_metrics *m);
@@ -59,10 +63,8 @@ struct provider {
 
     /* Set by the signals thread, read at every pick. */
     atomic_bool unhealthy;
-    atomic_uint generation;
     _Atomic uint64_t engine_at_ms; /* time of the last scrape + 1; 0 = never */
     atomic_uint engine_load;       /* running + waiting */
-    atomic_bool engine_full;       /* as far as its metrics say */
 
     _Atomic uint64_t lmcache_until_ms; /* 0 = nothing is known */
     _Atomic uint64_t lmcache_at_ms;

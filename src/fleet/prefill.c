@@ -6,6 +6,7 @@
  */
 #include "fleet/prefill.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -52,10 +53,10 @@ void provider_prefill_end(struct provider *p, uint32_t tokens, uint64_t picked_u
     atomic_store_explicit(&f->since_us, now_us, memory_order_relaxed);
     uint64_t begun = since > picked_us ? since : picked_us;
     pthread_mutex_lock(&p->lock);
-    unsigned generation = atomic_load_explicit(&p->generation, memory_order_relaxed);
-    if (generation != f->generation) /* perhaps other hardware, and for sure a cold one */
+    unsigned generation = atomic_load_explicit(&f->generation, memory_order_relaxed);
+    if (generation != f->learnt_generation) /* perhaps other hardware, and for sure a cold one */
         atomic_store_explicit(&f->answers, 0, memory_order_relaxed);
-    f->generation = generation;
+    f->learnt_generation = generation;
     if (tokens >= LEARN_TOKENS_MIN && now_us > begun)
         learn(f, tokens, (double)(now_us - begun));
     pthread_mutex_unlock(&p->lock);
@@ -77,20 +78,47 @@ double provider_prefill_rate(const struct provider *p)
     return bits_to_double(atomic_load_explicit(&p->prefill.rate, memory_order_relaxed));
 }
 
-double provider_prefill_backlog(const struct provider *p, uint64_t now_us)
+static double backlog(const struct prefill *f, unsigned open, double rate, uint64_t now_us)
 {
-    unsigned open = provider_prefill_open(p);
-    double charged = (double)provider_prefill_charged(p), rate = provider_prefill_rate(p);
+    /* Signed, as no charge is that large and the conversion is one instruction. */
+    double charged = (double)(int64_t)atomic_load_explicit(&f->charged, memory_order_relaxed);
     if (open == 0 || charged == 0 || rate == 0)
         return charged;
-    uint64_t since = atomic_load_explicit(&p->prefill.since_us, memory_order_relaxed);
-    double done = now_us > since ? rate * (double)(now_us - since) / 1e6 : 0, most = charged / open;
+    uint64_t since = atomic_load_explicit(&f->since_us, memory_order_relaxed);
+    double done = now_us > since ? rate * (double)(int64_t)(now_us - since) / 1e6 : 0, most = charged / open;
     return charged - (done < most ? done : most);
+}
+
+double provider_prefill_backlog(const struct provider *p, uint64_t now_us)
+{
+    return backlog(&p->prefill, provider_prefill_open(p), provider_prefill_rate(p), now_us);
 }
 
 unsigned provider_prefill_answers(const struct provider *p)
 {
     return atomic_load_explicit(&p->prefill.answers, memory_order_relaxed);
+}
+
+struct prefill_summary providers_prefill_look(struct provider *const *p, unsigned n, uint64_t now_us,
+                                              uint64_t now_ms, double *ret_backlog, double *ret_rate,
+                                              uint8_t *ret_full)
+{
+    struct prefill_summary sum = {.fewest = UINT_MAX};
+    for (unsigned i = 0; i < n; i++) {
+        const struct prefill *f = &p[i]->prefill;
+        unsigned answers = atomic_load_explicit(&f->answers, memory_order_relaxed);
+        double rate = provider_prefill_rate(p[i]);
+        ret_rate[i] = rate;
+        ret_backlog[i] = backlog(f, provider_prefill_open(p[i]), rate, now_us);
+        ret_full[i] = UNLIKELY(atomic_load_explicit(&f->engine_full, memory_order_relaxed)) &&
+                      provider_is_full(p[i], now_ms);
+        sum.generations += atomic_load_explicit(&f->generation, memory_order_acquire);
+        sum.rates += rate;
+        sum.known += rate > 0;
+        sum.most = answers > sum.most ? answers : sum.most;
+        sum.fewest = answers < sum.fewest ? answers : sum.fewest;
+    }
+    return sum;
 }
 
 bool engine_says_full(const struct engine_metrics *m)

@@ -28,7 +28,7 @@ struct provider *provider_new(const char *name)
     CHECK(pthread_mutex_init(&p->lock, NULL) == 0);
     list_init(&p->waiters);
     list_init(&p->node);
-    atomic_init(&p->generation, next_generation());
+    atomic_init(&p->prefill.generation, next_generation());
     atomic_init(&p->health_down, 3);
     atomic_init(&p->health_up, 2);
     return p;
@@ -56,7 +56,7 @@ const char *provider_name(const struct provider *p)
 /* The lock is held. */
 void provider_raise_generation(struct provider *p)
 {
-    atomic_store_explicit(&p->generation, next_generation(), memory_order_release);
+    atomic_store_explicit(&p->prefill.generation, next_generation(), memory_order_release);
 }
 
 /* The lock is held. */
@@ -130,7 +130,7 @@ static bool engine_is_fresh(const struct provider *p, uint64_t now_ms)
 
 bool provider_is_full(const struct provider *p, uint64_t now_ms)
 {
-    return atomic_load_explicit(&p->engine_full, memory_order_relaxed) && engine_is_fresh(p, now_ms);
+    return atomic_load_explicit(&p->prefill.engine_full, memory_order_relaxed) && engine_is_fresh(p, now_ms);
 }
 
 unsigned provider_load(const struct provider *p, uint64_t now_ms)
@@ -149,7 +149,7 @@ bool provider_is_healthy(const struct provider *p)
 
 unsigned provider_generation(const struct provider *p)
 {
-    return atomic_load_explicit(&p->generation, memory_order_acquire);
+    return atomic_load_explicit(&p->prefill.generation, memory_order_acquire);
 }
 
 bool provider_report_probe(struct provider *p, bool ok)
@@ -235,7 +235,7 @@ void provider_set_engine(struct provider *p, const struct engine_metrics *m, uin
     atomic_store_explicit(&p->engine_seq, seq + 2, memory_order_release);
     atomic_store_explicit(&p->engine_load, engine_load_of(m), memory_order_relaxed);
     engine_note_cache(&p->prefill, m);
-    atomic_store_explicit(&p->engine_full, engine_says_full(m), memory_order_relaxed);
+    atomic_store_explicit(&p->prefill.engine_full, engine_says_full(m), memory_order_relaxed);
     atomic_store_explicit(&p->engine_at_ms, now_ms + 1, memory_order_release);
     pthread_mutex_unlock(&p->lock);
 }

@@ -34,6 +34,10 @@ void request_run(struct request *r, enum step s)
     while (s < STEP_COUNT)
         s = step_functions[s](r);
     CHECK(s == STEP_PARKED || s == STEP_GONE);
+    if (s == STEP_PARKED && r->owes_record) { /* sent, or waiting to be */
+        r->owes_record = false;
+        balance_record(r->picked_from->balancer, &r->blocks, &r->pick.receipt);
+    }
 }
 
 void request_resume(struct request *r, enum step s)
@@ -206,6 +210,7 @@ void request_end_attempt(struct request *r)
     if (r->client_gone && r->exchange)
         request_settle_pick(r);
     request_prefill_over(r, false);
+    r->owes_record = false;
     request_withdraw_pick(r);
     if (r->exchange) {
         exchange_cancel(r->exchange);

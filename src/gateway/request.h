@@ -136,6 +136,7 @@ struct request {
     struct pick pick;
     struct plan_pool *picked_from;
     bool may_withdraw;  /* what the pick recorded does not stand yet */
+    bool owes_record;   /* balance_record is still to be called for the pick */
     unsigned load_seen; /* the provider's at the pick, without this request */
     uint64_t picked_us;
     bool holding; /* collecting a reply that will probably not be relayed */

@@ -71,7 +71,7 @@ static bool take(struct request *r, struct candidate_pool *c, struct pick *p, ui
     r->variant = c->variant;
     r->pick = *p;
     r->picked_from = c->pool;
-    r->may_withdraw = true;
+    r->may_withdraw = r->owes_record = true;
     r->load_seen = load;
     r->picked_us = net_now_us(&r->worker->loop);
     metric_add(r->route->m_picks[pick_word(p)], 1);

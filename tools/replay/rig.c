@@ -131,6 +131,7 @@ static struct pick pick(struct rig *g, unsigned gateway, struct pick_context *c)
     balance_fill_eligible(g->balancers[gateway], &RULES, c);
     struct pick p = balance_pick(g->balancers[gateway], c);
     CHECK(p.index >= 0);
+    balance_record(g->balancers[gateway], &c->blocks, &p.receipt);
     return p;
 }
 

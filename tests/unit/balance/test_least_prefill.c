@@ -49,6 +49,7 @@ static struct pick pick_at(struct pool *p, const struct prompt *q, uint64_t now_
     r.c.blocks = (struct prompt_blocks){q->key, q->n, (uint64_t)q->n * BLOCK_BYTES, q->n ? q->key[0] : 0};
     struct pick got = balance_pick(p->balancer, &r.c);
     assert_true(got.index >= 0);
+    balance_record(p->balancer, &r.c.blocks, &got.receipt);
     return got;
 }
 
@@ -148,6 +149,35 @@ static void test_a_failed_attempt_leaves_nothing(void **state)
     balance_first_token(p.balancer, &got.receipt, 1000, false);
     balance_withdraw(p.balancer, &got.receipt);
     assert_true(pick_at(&p, &q, 1000).why.share == 0);
+    pool_fini(&p);
+}
+
+/* Between a pick and its record the charge is known and the prompt is not; a pick that was given up in
+ * between leaves neither. */
+static void test_a_pick_is_recorded_when_told(void **state)
+{
+    struct pool p;
+    struct prompt q;
+    struct request r;
+    pool_with_cache(&p, 2, 0, 0);
+    make_prompt(&q, 3, 100, 3, 100);
+    request_init(&r, &p);
+    r.c.now_us = 1000;
+    r.c.blocks = (struct prompt_blocks){q.key, q.n, 100 * BLOCK_BYTES, q.key[0]};
+    struct pick first = balance_pick(p.balancer, &r.c), second = balance_pick(p.balancer, &r.c);
+    assert_int_not_equal(first.index, second.index); /* the other one is charged */
+    assert_int_equal(provider_prefill_charged(provider_of(&p, (unsigned)first.index)), 1600);
+    assert_true(second.why.share == 0);
+    balance_first_token(p.balancer, &second.receipt, 1000, false);
+    balance_withdraw(p.balancer, &second.receipt); /* never recorded */
+    balance_record(p.balancer, &r.c.blocks, &first.receipt);
+    struct pick third = pick_at(&p, &q, 1000);
+    assert_int_equal(third.index, first.index);
+    assert_true(third.why.share == 1);
+    assert_int_equal(third.receipt.prefill.settled, 0); /* the first one is still being read */
+    balance_first_token(p.balancer, &first.receipt, 1000, false);
+    balance_first_token(p.balancer, &third.receipt, 1000, false);
+    assert_nothing_charged(&p);
     pool_fini(&p);
 }
 
@@ -569,6 +599,8 @@ static void *worker(void *arg)
         r.c.blocks = (struct prompt_blocks){q.key, q.n, 90 * BLOCK_BYTES, q.key[0]};
         struct pick got = balance_pick(c->pool->balancer, &r.c);
         bool fails = rng_below(&rng, 10) == 0;
+        if (rng_below(&rng, 20)) /* else it is given up before */
+            balance_record(c->pool->balancer, &r.c.blocks, &got.receipt);
         balance_first_token(c->pool->balancer, &got.receipt, r.c.now_us + 500, !fails);
         if (fails) {
             balance_withdraw(c->pool->balancer, &got.receipt);
@@ -615,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_conversations_stay),
         cmocka_unit_test(test_waiting_against_caching),
         cmocka_unit_test(test_a_failed_attempt_leaves_nothing),
+        cmocka_unit_test(test_a_pick_is_recorded_when_told),
         cmocka_unit_test(test_siblings),
         cmocka_unit_test(test_full_engines_are_left_alone),
         cmocka_unit_test(test_mixed_hardware),

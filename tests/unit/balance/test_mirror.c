@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "balance/block_chain.h"
+#include "balance/block_table.h"
 #include "balance/epoch.h"
 #include "balance/mirror.h"
 #include "base/check.h"
@@ -69,6 +70,46 @@ static void test_keys_are_fixed(void **state)
     assert_int_equal(k[1], 0x638266ab441ed6c);
 }
 
+/* The table, as full as it gets: blocks that find no place where they belong are found all the same, and what
+ * went is not. */
+static void test_table_overfull(void **state)
+{
+    enum { ROOM = 2000, KEYS = 20000, HOLDER = 4 };
+    struct block_table t;
+    struct rng r;
+    static uint32_t slot[KEYS];
+    unsigned held = 0, most = 0;
+    uint64_t holders;
+    block_table_init(&t, ROOM);
+    rng_seed(&r, 12);
+    memset(slot, 0xff, sizeof slot);
+    for (unsigned step = 0; step < 200000; step++) {
+        bool fills = step / 20000 % 2 == 0; /* up to the brim, then down again */
+        unsigned i = (unsigned)rng_below(&r, KEYS);
+        uint64_t key = hash_mix(i, 3);
+        block_table_prepare(&t, key);
+        if (slot[i] == BLOCK_NONE && (fills || rng_below(&r, 20) == 0)) {
+            slot[i] = block_table_add(&t, key, HOLDER, 77);
+            held += slot[i] != BLOCK_NONE;
+        } else if (slot[i] != BLOCK_NONE && !fills) {
+            block_table_drop(&t, slot[i], HOLDER);
+            slot[i] = BLOCK_NONE;
+            held--;
+        }
+        most = held > most ? held : most;
+        i = (unsigned)rng_below(&r, KEYS);
+        assert_int_equal(block_table_find(&t, hash_mix(i, 3), &holders), slot[i]);
+        assert_int_equal(holders, slot[i] == BLOCK_NONE ? 0 : HOLDER);
+    }
+    assert_true(most > ROOM + ROOM / 5); /* a fourth more places than it was made for */
+    for (unsigned i = 0; i < KEYS; i++)
+        if (slot[i] != BLOCK_NONE)
+            block_table_drop(&t, slot[i], HOLDER);
+    for (unsigned i = 0; i < t.n; i++)
+        assert_true(t.buckets[i].strays == 0 && t.buckets[i].reach == 0 && t.buckets[i].marks == 0);
+    free(t.memory);
+}
+
 /* Lanes */
 
 static uint64_t *made_keys(uint64_t seed, uint32_t n)
@@ -81,9 +122,9 @@ static uint64_t *made_keys(uint64_t seed, uint32_t n)
 
 static uint32_t depth_of(struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n)
 {
-    uint32_t depth;
+    uint32_t depth, room;
     mirror_enter();
-    mirror_match(m, keys, n, &lane, 1, &depth);
+    mirror_match(m, keys, n, &lane, 1, &depth, &room);
     mirror_leave();
     return depth;
 }
@@ -119,7 +160,7 @@ static void test_more_lanes_than_there_are(void **state)
     enum { N = MIRROR_LANES_MAX + 3 };
     struct mirror *m = mirror_new();
     uint64_t who[N], *k = made_keys(3, 4);
-    uint32_t size[N], lane[N], depth[N];
+    uint32_t size[N], lane[N], depth[N], room[N];
     for (unsigned i = 0; i < N; i++) {
         who[i] = 1000 + i;
         size[i] = 8;
@@ -131,7 +172,7 @@ static void test_more_lanes_than_there_are(void **state)
     mirror_record(m, lane[500], k, 3);
     assert_int_equal(mirror_record(m, MIRROR_NO_LANE, k, 4).generation, 0);
     mirror_enter();
-    mirror_match(m, k, 4, lane, N, depth);
+    mirror_match(m, k, 4, lane, N, depth, room);
     mirror_leave();
     for (unsigned i = 0; i < N; i++)
         assert_int_equal(depth[i], i == 100 ? 4 : i == 500 ? 3 : 0);
@@ -215,7 +256,7 @@ static void test_two_blocks_with_one_key(void **state)
     }
     mirror_lanes_get(m, who, size, LANES, lane);
     for (unsigned n = 0; n < STEPS; n++) {
-        uint32_t depth[LANES], long_ = 1 + (uint32_t)rng_below(&r, 12);
+        uint32_t depth[LANES], room[LANES], long_ = 1 + (uint32_t)rng_below(&r, 12);
         for (unsigned i = 0; i < long_; i++) /* no chain at all: any block behind any other */
             k[i] = hash_mix(rng_below(&r, 30), 5) | 1;
         struct mirror_receipt x = mirror_record(m, lane[rng_below(&r, LANES)], k, long_);
@@ -223,7 +264,7 @@ static void test_two_blocks_with_one_key(void **state)
         if (rng_below(&r, 4) == 0)
             mirror_withdraw(m, &x);
         mirror_enter();
-        mirror_match(m, k, long_, lane, LANES, depth);
+        mirror_match(m, k, long_, lane, LANES, depth, room);
         mirror_leave();
     }
     for (unsigned i = 0; i < LANES; i++)
@@ -307,9 +348,9 @@ static void *reader(void *arg)
     struct rng r;
     rng_seed(&r, 5);
     while (!atomic_load(&c->stop)) {
-        uint32_t depth[T_LANES], n = 1 + (uint32_t)rng_below(&r, T_LONG);
+        uint32_t depth[T_LANES], room[T_LANES], n = 1 + (uint32_t)rng_below(&r, T_LONG);
         mirror_enter();
-        mirror_match(c->m, c->keys[rng_below(&r, T_PROMPTS)], n, c->lane, T_LANES, depth);
+        mirror_match(c->m, c->keys[rng_below(&r, T_PROMPTS)], n, c->lane, T_LANES, depth, room);
         mirror_leave();
         for (unsigned i = 0; i < T_LANES; i++)
             if (depth[i] > n)
@@ -366,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_cut_anywhere),
         cmocka_unit_test(test_keys_tell_what_came_before),
         cmocka_unit_test(test_keys_are_fixed),
+        cmocka_unit_test(test_table_overfull),
         cmocka_unit_test(test_lanes_by_identity),
         cmocka_unit_test(test_more_lanes_than_there_are),
         cmocka_unit_test(test_lanes_that_never_come_back),

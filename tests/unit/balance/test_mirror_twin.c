@@ -99,9 +99,9 @@ static void twin_fini(struct twin *t)
 
 static bool same_match(struct twin *t)
 {
-    uint32_t depth[MODEL_LANES];
+    uint32_t depth[MODEL_LANES], room[MODEL_LANES];
     mirror_enter();
-    mirror_match(t->mirror, t->keys, t->n, t->lane, t->shape.lanes, depth);
+    mirror_match(t->mirror, t->keys, t->n, t->lane, t->shape.lanes, depth, room);
     mirror_leave();
     for (unsigned i = 0; i < t->shape.lanes; i++)
         if (depth[i] != model_match(&t->model->lane[i], t->keys, t->n))
