@@ -80,6 +80,7 @@ int net_loop_init(struct net_loop *l, unsigned index)
     buf_init(&l->cipher_out, SIZE_MAX / 2);
     l->read_buf = mem_alloc(NET_READ_BYTES);
     l->plain_buf = mem_alloc(NET_READ_BYTES);
+    l->gather = mem_alloc(NET_GATHER_BYTES);
     return 0;
 }
 

@@ -22,6 +22,7 @@ struct net_loop {
     struct arena_pool chunks;
     struct rng rng;
     char *read_buf; /* NET_READ_BYTES; contents live during one read callback, unless somebody keeps it */
+    ssize_t n_read; /* how many it has, 0: end, or a negative libuv code; of the read under way */
     char *spare;    /* read buffers that came back; each begins with the address of the next one */
     unsigned n_spare;
     char *plain_buf; /* the same for decrypted bytes */
@@ -30,7 +31,7 @@ struct net_loop {
     struct list posted;    /* under post_lock */
     struct list deferred;  /* calls of this thread for the next turn */
     struct buf cipher_out; /* encrypted bytes on their way to the socket; empty between callbacks */
-    char *gather;          /* NET_GATHER_BYTES for one TLS record; allocated with the first TLS stream */
+    char *gather;          /* NET_GATHER_BYTES, for one write: a TLS record, or pieces that are small */
     void *user;            /* the worker object that runs on this loop */
 };
 

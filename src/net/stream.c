@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "net/stream_impl.h"
 
-enum { WRITEV_MAX = 64 };
+enum { WRITEV_MAX = 64, SEND_GATHERED_MAX = 4096 };
+
+_Static_assert((int)SEND_GATHERED_MAX <= (int)NET_GATHER_BYTES, "gathered in the loop's buffer");
 
 _Static_assert(sizeof(struct iovec) == sizeof(uv_buf_t) &&
                    offsetof(struct iovec, iov_len) == offsetof(uv_buf_t, len),
@@ -21,6 +24,14 @@ int stream_fd(const struct stream *s)
 {
     uv_os_fd_t fd = -1;
     return uv_fileno(&s->u.handle, &fd) == 0 ? fd : -1;
+}
+
+/* The same while the socket is open, without asking each time. */
+static int socket_of(struct stream *s)
+{
+    if (s->fd < 0)
+        s->fd = stream_fd(s);
+    return s->fd;
 }
 
 /* ---- life ---- */
@@ -205,12 +216,19 @@ void stream_break(struct stream *s, int err)
 
 /* ---- reading ---- */
 
+/* libuv would read() into what it gets here. A socket's own call has the shorter way through the kernel, so
+ * the bytes are taken here, and libuv, which gets no buffer, says no more than "no buffer" to on_read. What
+ * is left in the socket shows in the next turn. */
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 {
     (void)hint;
     struct stream *s = h->data;
-    buf->base = s->loop->read_buf;
-    buf->len = NET_READ_BYTES - 1; /* one byte is left for whoever keeps the buffer */
+    do /* one byte is left for whoever keeps the buffer */
+        s->loop->n_read = recv(socket_of(s), s->loop->read_buf, NET_READ_BYTES - 1, MSG_DONTWAIT);
+    while (s->loop->n_read < 0 && errno == EINTR);
+    if (s->loop->n_read < 0)
+        s->loop->n_read = errno == EAGAIN ? UV_EAGAIN : uv_translate_sys_error(errno);
+    *buf = uv_buf_init(NULL, 0);
 }
 
 /* A reset that came together with the last bytes looks like an end to libuv; the socket knows better. */
@@ -244,22 +262,25 @@ static void on_end(struct stream *s, int err)
     }
 }
 
-static void on_read(uv_stream_t *u, ssize_t n, const uv_buf_t *buf)
+static void on_read(uv_stream_t *u, ssize_t why, const uv_buf_t *buf)
 {
+    (void)buf;
     struct stream *s = u->data;
-    if (n == 0)
+    ssize_t n = why == UV_ENOBUFS ? s->loop->n_read : why; /* anything else libuv found out by itself */
+    if (n == UV_EAGAIN)
         return;
-    if (n < 0) {
-        on_end(s, (int)n);
+    if (n <= 0) {
+        uv_read_stop(u);
+        on_end(s, n ? (int)n : UV_EOF);
         return;
     }
     if (s->closed)
         return; /* lingering: dropped */
     if (s->tls) {
-        stream_tls_feed(s, buf->base, (size_t)n);
+        stream_tls_feed(s, s->loop->read_buf, (size_t)n);
         return;
     }
-    s->ev->on_read(s, s->arg, buf->base, (size_t)n);
+    s->ev->on_read(s, s->arg, s->loop->read_buf, (size_t)n);
     if (!s->closed && s->ev->on_read_done)
         s->ev->on_read_done(s, s->arg);
 }
@@ -367,16 +388,25 @@ static void stream_queue(struct stream *s, const struct iovec *iov, unsigned n, 
 }
 
 /* What the socket takes at once, or a negative libuv code. libuv would do it with writev, whose way through
- * the kernel is longer. Nothing of ours is queued in libuv (s->out). */
-static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n)
+ * the kernel is longer; that of send is the shortest, and copying a few pages costs less than the difference.
+ * Nothing of ours is queued in libuv (s->out). */
+static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n, size_t total)
 {
     const struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+    const char *p = iov->iov_base;
     ssize_t r;
-    if (s->fd < 0)
-        s->fd = stream_fd(s);
+    int fd = socket_of(s);
+    if (n > 1 && total <= SEND_GATHERED_MAX) {
+        char *to = s->loop->gather;
+        p = to;
+        for (unsigned i = 0; i < n; to += iov[i].iov_len, i++)
+            if (iov[i].iov_len)
+                memcpy(to, iov[i].iov_base, iov[i].iov_len);
+        n = 1;
+    }
     do
-        r = n == 1 ? send(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
-                   : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        r = n == 1 ? send(fd, p, total, MSG_DONTWAIT | MSG_NOSIGNAL)
+                   : sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (r < 0 && errno == EINTR);
     if (r >= 0)
         return r;
@@ -391,7 +421,7 @@ int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
     if (total == 0)
         return 0;
     if (!s->out) {
-        ssize_t r = send_now(s, iov, n);
+        ssize_t r = send_now(s, iov, n, total);
         if (r < 0 && r != UV_EAGAIN) {
             stream_break(s, (int)r);
             return (int)r;

@@ -41,7 +41,7 @@ struct stream {
     struct net_post later; /* stream_run_later */
     int broken;            /* the error that on_error will tell or has told; 0 = none */
     unsigned handles;      /* libuv handles still open; memory goes with the last */
-    int fd;                /* for sending; -1: not asked yet */
+    int fd;                /* the socket; -1: not asked yet */
     bool is_pipe;
     bool closed;      /* no callback from here on */
     bool told;        /* on_error was called */

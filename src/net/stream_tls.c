@@ -130,8 +130,6 @@ struct stream_tls *stream_tls_new(struct stream *s, struct tls_context *ctx, con
     BIO_set_data(bio, t);
     SSL_set_bio(t->ssl, bio, bio);
     SSL_set_app_data(t->ssl, t);
-    if (!s->loop->gather)
-        s->loop->gather = mem_alloc(NET_GATHER_BYTES);
     if (!t->client) {
         SSL_set_accept_state(t->ssl);
     } else {
