@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "admin/admin.h"
@@ -101,9 +102,25 @@ static void on_settled(uv_timer_t *t)
     reload(s, "file changed");
 }
 
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Our own rows change their file all the time, and it often stands beside the configuration. */
+static bool is_rows_file(const struct serve *s, const char *name)
+{
+    const char *rows = gateway_plan(s->gateway)->settings->logging.file;
+    return rows && name && strcmp(name, file_name(rows)) == 0 &&
+           strcmp(name, file_name(s->options->config)) != 0;
+}
+
 static void on_file_event(uv_fs_event_t *h, const char *name, int events, int status)
 {
     struct serve *s = h->data;
+    if (is_rows_file(s, name))
+        return;
     if (!s->ending && !uv_is_active((uv_handle_t *)&s->settle))
         uv_timer_start(&s->settle, on_settled, WATCH_SETTLE_MS, 0);
 }

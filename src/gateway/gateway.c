@@ -115,6 +115,7 @@ static bool worker_init(struct gateway *g, struct worker *w, unsigned index, cha
     worker_take_cache(w);
     w->rows = g->rings[index];
     w->decisions = g->decisions ? g->decisions[index] : NULL;
+    w->row_writer = g->writer;
     w->pool = pool_new(&w->loop, POOL_IDLE_PER_ORIGIN, POOL_IDLE_MS);
     w->token_cache = g->token_cache;
     w->tokenizer = tokenizer_new(w->pool, g->token_cache);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +16,10 @@
 #include "observe/metrics.h"
 
 enum {
-    TICK_MS = 25,
+    /* A tick wakes a thread, and each row that comes by itself costs a write and who watches the folder a
+       look; so ticks are far apart, and a worker that fills its ring says so (row_writer_kick). */
+    TICK_MS = 200,
+    TICK_SOON_MS = 25, /* where something waits: for a sink that is slow, for a batch */
     TAKE_BYTES = 1 << 20,
     TEXT_MAX = 64 << 20,
     BATCH_TIMEOUT_MS = 10000,
@@ -52,6 +56,9 @@ struct row_writer {
     uint64_t pending_since_ms;
     struct call *call;
     bool sink_was_down;
+
+    struct net_post kick;
+    _Atomic bool kicked; /* <kick> is posted */
 
     struct net_post post;
     struct sink next;
@@ -296,8 +303,28 @@ static void on_tick(uv_timer_t *t)
     struct row_writer *w = t->data;
     take_rows(w);
     if (w->stopping &&
-        ((!w->call && !w->n_pending && !w->held.n) || net_now_ms(&w->loop) >= w->stop_deadline_ms))
+        ((!w->call && !w->n_pending && !w->held.n) || net_now_ms(&w->loop) >= w->stop_deadline_ms)) {
         finish(w);
+        return;
+    }
+    bool soon = w->stopping || w->held.n || w->sink.clickhouse;
+    uv_timer_start(t, on_tick, soon ? TICK_SOON_MS : TICK_MS, 0);
+}
+
+static void on_kick(struct net_post *p, struct net_loop *l)
+{
+    (void)l;
+    struct row_writer *w = CONTAINER_OF(p, struct row_writer, kick);
+    atomic_store_explicit(&w->kicked, false,
+                          memory_order_release); /* rows that come from here on kick anew */
+    if (!w->stopping)
+        on_tick(&w->tick);
+}
+
+void row_writer_kick(struct row_writer *w)
+{
+    if (!atomic_exchange_explicit(&w->kicked, true, memory_order_acq_rel))
+        net_loop_post(&w->loop, &w->kick);
 }
 
 static void thread_main(void *arg)
@@ -325,7 +352,8 @@ struct row_writer *row_writer_start(const struct logging_settings *s, struct row
     w->pool = pool_new(&w->loop, 2, POOL_IDLE_MS);
     CHECK(uv_timer_init(&w->loop.uv, &w->tick) == 0);
     w->tick.data = w;
-    uv_timer_start(&w->tick, on_tick, TICK_MS, TICK_MS);
+    w->kick.fn = on_kick;
+    uv_timer_start(&w->tick, on_tick, TICK_SOON_MS, 0);
     CHECK(uv_sem_init(&w->taken, 0) == 0);
     CHECK(uv_thread_create(&w->thread, thread_main, w) == 0);
     return w;
@@ -343,6 +371,7 @@ static void take_update(struct net_post *p, struct net_loop *l)
         drop_held(w);
     sink_close(&w->sink);
     w->sink = w->next;
+    on_tick(&w->tick); /* its pace may be another one */
     uv_sem_post(&w->taken);
 }
 
@@ -361,6 +390,7 @@ static void take_stop(struct net_post *p, struct net_loop *l)
     struct row_writer *w = CONTAINER_OF(p, struct row_writer, post);
     w->stopping = true;
     w->stop_deadline_ms = net_now_ms(&w->loop) + STOP_MS;
+    on_tick(&w->tick);
 }
 
 void row_writer_stop(struct row_writer *w)

@@ -16,6 +16,11 @@ struct row_writer;
  * cannot be opened. */
 struct row_writer *row_writer_start(const struct logging_settings *s, struct row_ring *const *rings,
                                     unsigned n, char *ret_error);
+/* Rows are taken a few times a second; who puts this many bytes into a ring says so, long before it is full.
+ */
+enum { ROW_WRITER_KICK_BYTES = 256 << 10 };
+/* Takes rows soon. From any thread, while the writer lives. */
+void row_writer_kick(struct row_writer *w);
 /* Takes new settings over and opens the file anew (log rotation). From the signals thread. False with a text
  * when the new file cannot be opened: the old one stays. */
 bool row_writer_update(struct row_writer *w, const struct logging_settings *s, char *ret_error);

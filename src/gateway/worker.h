@@ -19,6 +19,7 @@ struct decision_ring;
 struct gateway;
 
 struct reply_cache;
+struct row_writer;
 struct store_port;
 
 enum { WORKER_IOV_MAX = 60, WORKER_WHOLE_KEEP = 1 << 20, WORKER_WHOLE_MAX = (1 << 30) + (1 << 20) };
@@ -41,6 +42,8 @@ struct worker {
     struct list lookups; /* by meaning, those that outlive their requests included */
     struct row_ring *rows;
     struct decision_ring *decisions; /* NULL: nobody can ask */
+    struct row_writer *row_writer;   /* the gateway's, which takes them */
+    size_t unkicked;                 /* bytes of rows since it was last told */
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */
     unsigned n_free_requests;
