@@ -84,6 +84,7 @@ int main(int argc, char **argv)
         measure(sizes[i], 0.3f, 0.92, "unlike", ms);
         measure(sizes[i], 0.65f, 0.92, "near", ms); /* cosines about 0.77, as of one topic */
         measure(sizes[i], 0.85f, 0.92, "alike", ms);
+        measure(sizes[i], 1, 0.92, "same", ms);
     }
     return 0;
 }

@@ -199,9 +199,15 @@ static bool may_match(const struct vector_search *s, const struct vector_block *
     return most + float_slack(b->width) >= bar(s);
 }
 
+/* As good as can be, and of equals the newer ones count: the same text asked again and again. */
+static bool is_settled(const struct vector_search *s)
+{
+    return s->n == s->want && s->best[s->n - 1].similarity >= 1;
+}
+
 void vector_search_block(struct vector_search *s, const struct vector_block *b, unsigned n)
 {
-    for (unsigned i = n; i-- > 0 && s->left;) {
+    for (unsigned i = n; i-- > 0 && s->left && !is_settled(s);) {
         if (!vector_block_is_live(b, i, s->now_ms))
             continue;
         s->left--;

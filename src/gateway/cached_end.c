@@ -135,5 +135,6 @@ struct request *fill_in_background(struct request *r)
 
 void fill_background_start(struct request *b)
 {
+    semantic_refresh(b);
     request_run(b, STEP_fill);
 }

@@ -316,23 +316,45 @@ static struct semantic *new_lookup(struct request *r)
     return s;
 }
 
-enum step semantic_lookup(struct request *r)
+/* NULL when the request is none for this layer. */
+static struct semantic *prepare(struct request *r)
 {
-    struct cached *c = r->cached;
-    if (!c->plan->semantic || c->is_background)
-        return STEP_fill;
+    if (!r->cached->plan->semantic)
+        return NULL;
     struct semantic *s = new_lookup(r);
     s->reason = semantic_text(r->dialect_id, &r->doc, &s->arena, &s->text);
-    if (s->reason) {
-        metric_add(metric_series(M_SEMANTIC_BYPASSED, s->reason, NULL, NULL), 1);
-        return STEP_fill;
-    }
+    if (s->reason)
+        return NULL;
     struct semantic_source from = {s->route->provider->name, s->route->api_base, s->route->model};
     struct key_header headers[KEY_HEADERS_MAX];
     struct key_input in;
     cached_key_input(r, headers, &in);
     semantic_partition(&in, &from, &s->arena, &s->partition);
     s->signature = lexical_signature(s->text, &s->arena);
+    return s;
+}
+
+void semantic_refresh(struct request *r)
+{
+    struct semantic *s = prepare(r);
+    if (s) {
+        struct embed_source from = {
+            .provider = s->route->provider->name, .api_base = s->route->api_base, .model = s->route->model};
+        s->vector = embedder_known(r->worker->cache->embedder, &from, s->text);
+    } else if (r->cached->semantic) {
+        r->cached->semantic->reason = NULL; /* nobody asked it */
+    }
+}
+
+enum step semantic_lookup(struct request *r)
+{
+    struct cached *c = r->cached;
+    struct semantic *s = prepare(r);
+    if (!s) {
+        if (semantic_reason(r))
+            metric_add(metric_series(M_SEMANTIC_BYPASSED, semantic_reason(r), NULL, NULL), 1);
+        return STEP_fill;
+    }
     s->inside = true;
     s->sync_began_us = net_now_us(&r->worker->loop);
     s->syncing = semantic_sync_start(&s->sync, &r->worker->semantic, &s->partition,

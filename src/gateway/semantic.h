@@ -33,6 +33,9 @@ const char *semantic_band_name(unsigned band);
 
 /* The exact layer has missed. The next step: fill, deliver, or parked. */
 enum step semantic_lookup(struct request *r);
+/* Nothing is looked up: the reply is fetched anew (no-cache, a renewal). It takes the place of the old one
+ * here, too, if the vector of its text is known: no embedding is asked for. */
+void semantic_refresh(struct request *r);
 /* The reply of this request was stored. */
 void semantic_stored(struct request *r, struct cache_entry *e);
 /* The partition of its lookup; NULL: there was none. */

@@ -209,8 +209,11 @@ enum step step_lookup(struct request *r)
         return bypass(r, refused);
     cached_make_key(r, r->worker->cache->purge);
     c->asked = complete_asked(r->dialect_id, &r->doc);
-    if (c->control.no_cache)
-        return miss(r, "no_cache");
+    if (c->control.no_cache) {
+        miss(r, "no_cache");
+        semantic_refresh(r);
+        return STEP_fill;
+    }
     store_budget_begin(r->worker->cache->store, &c->budget);
     struct cache_entry *e = NULL;
     switch (store_get(r->worker->store, &c->key, clock_wall_ms(), &c->budget, &c->wait, on_store, &e)) {

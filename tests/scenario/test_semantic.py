@@ -5,6 +5,7 @@ import json
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
@@ -507,6 +508,23 @@ def test_entries_survive_a_reload_and_a_new_model_starts_anew(rig, new_upstream)
     vectors.own = lambda call: call.reply(200, {"data": [{"embedding": SAME}]})
     gateway.reload_and_wait(text)
     assert kind(ask(gateway, "three")) == MISS
+
+
+@pytest.mark.parametrize("how", ["renewal", "no-cache"])
+def test_what_is_fetched_anew_is_found_again(rig, how):
+    """The vector of an entry expires with it; the reply that took its place has the same one."""
+    gateway, up, vectors = rig(route="ttl_secs = 2\nstale_while_revalidate_secs = 60\n")
+    assert kind(ask(gateway, "one")) == MISS
+    stored = gateway.metrics()["rolter_semantic_cache_stores_total"]
+    time.sleep(2.1)
+    if how == "renewal":
+        assert kind(ask(gateway, "one")) == ("hit", "exact")
+    else:
+        assert kind(ask(gateway, "one", {"cache-control": "no-cache"})) == MISS
+    wait_until(lambda: gateway.metrics()["rolter_semantic_cache_stores_total"] == stored + 1, "the new one")
+    other = ask(gateway, "two")
+    assert kind(other) == HIT and "number 2" in other.body.decode()
+    assert (up.count, vectors.texts) == (2, ["user one", "user two"])  # a known text is not paid for again
 
 
 def test_explain(rig, request):
