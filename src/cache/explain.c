@@ -47,13 +47,14 @@ struct hit {
 };
 
 struct hit_ring {
-    _Alignas(64) pthread_mutex_t lock;
+    pthread_mutex_t lock;
     unsigned next;
-    struct hit hit[EXPLAIN_HITS];
+    struct hit *hit; /* EXPLAIN_HITS of them; NULL: none yet */
+    char apart[64];  /* from the next one, which another thread writes */
 };
 
 struct explain {
-    struct hit_ring *hits;
+    struct hit_ring hits[EXPLAIN_RINGS];
     pthread_mutex_t lock;
     struct explain_record *recent[EXPLAIN_RECENT], *stored[EXPLAIN_STORED];
     unsigned next_recent, next_stored;
@@ -63,9 +64,6 @@ struct explain *explain_new(void)
 {
     struct explain *e = MEM_NEW(struct explain);
     CHECK(pthread_mutex_init(&e->lock, NULL) == 0);
-    e->hits = aligned_alloc(_Alignof(struct hit_ring), EXPLAIN_RINGS * sizeof *e->hits);
-    CHECK(e->hits);
-    memset(e->hits, 0, EXPLAIN_RINGS * sizeof *e->hits);
     for (unsigned i = 0; i < EXPLAIN_RINGS; i++)
         CHECK(pthread_mutex_init(&e->hits[i].lock, NULL) == 0);
     return e;
@@ -85,9 +83,10 @@ void explain_free(struct explain *e)
         unref(e->recent[i]);
     for (unsigned i = 0; i < EXPLAIN_STORED; i++)
         unref(e->stored[i]);
-    for (unsigned i = 0; i < EXPLAIN_RINGS; i++)
+    for (unsigned i = 0; i < EXPLAIN_RINGS; i++) {
         pthread_mutex_destroy(&e->hits[i].lock);
-    free(e->hits);
+        free(e->hits[i].hit);
+    }
     pthread_mutex_destroy(&e->lock);
     free(e);
 }
@@ -178,6 +177,8 @@ void explain_hit(struct explain *e, struct span request_id, const char *layer, c
 {
     struct hit_ring *ring = ring_of(e);
     pthread_mutex_lock(&ring->lock);
+    if (UNLIKELY(!ring->hit))
+        ring->hit = mem_array(EXPLAIN_HITS, sizeof *ring->hit);
     struct hit *h = &ring->hit[ring->next++ % EXPLAIN_HITS];
     h->id_n = (uint8_t)(request_id.n < ID_MAX ? request_id.n : ID_MAX);
     memcpy(h->id, request_id.p, h->id_n);
@@ -341,7 +342,7 @@ static bool find_hit(struct explain *e, struct span id, struct hit *ret)
     for (unsigned k = 0; k < EXPLAIN_RINGS; k++) {
         struct hit_ring *ring = &e->hits[k];
         pthread_mutex_lock(&ring->lock);
-        for (unsigned i = 0; i < EXPLAIN_HITS; i++) {
+        for (unsigned i = 0; ring->hit && i < EXPLAIN_HITS; i++) {
             const struct hit *h = &ring->hit[i];
             if (h->layer && span_eq(span_of(h->id, h->id_n), id) && (!found || h->at_ms >= ret->at_ms)) {
                 *ret = *h;
