@@ -14,6 +14,16 @@ void affinity_init(struct affinity *a, const struct balancer *b)
         a->slot[i] = prefix_slot_get(a->index, target_identity(b->targets[i].target));
 }
 
+/* A few prompts at a time, since picks that help with it wait meanwhile. */
+void affinity_tend(const struct affinity *a, const struct balancer *b)
+{
+    enum { AT_A_TIME = 64, TIMES = 256 };
+    for (unsigned i = 0; i < b->n; i++)
+        affinity_look(a, b, i);
+    for (unsigned i = 0; i < TIMES && !prefix_tidy(a->index, AT_A_TIME); i++)
+        ;
+}
+
 void affinity_fini(struct affinity *a, const struct balancer *b)
 {
     for (unsigned i = 0; i < b->n; i++)

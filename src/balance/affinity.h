@@ -20,6 +20,10 @@ struct affinity {
 void affinity_init(struct affinity *a, const struct balancer *b);
 void affinity_fini(struct affinity *a, const struct balancer *b);
 
+/* Frees what was known of replicas that lost their cache, also when no requests come that would; for `tend`.
+ */
+void affinity_tend(const struct affinity *a, const struct balancer *b);
+
 /* Before a match: a replica that was restarted or came back from the dead has lost its cache (A18). */
 static inline void affinity_look(const struct affinity *a, const struct balancer *b, unsigned i)
 {
@@ -45,6 +49,17 @@ static inline uint64_t affinity_warmth(const struct affinity *a, const struct ba
 static inline double affinity_share(uint32_t matched, size_t of)
 {
     return of ? (double)matched / (double)of : 0;
+}
+
+/* The fewest matched bytes of <of> that are a match: two divisions for a pick, not one for each target. */
+static inline uint32_t affinity_least(size_t of)
+{
+    uint32_t n = (uint32_t)(AFFINITY_SHARE_MIN * (double)of);
+    while (n > 0 && affinity_share(n - 1, of) >= AFFINITY_SHARE_MIN)
+        n--;
+    while (n < of && affinity_share(n, of) < AFFINITY_SHARE_MIN)
+        n++;
+    return n;
 }
 
 #endif

@@ -57,20 +57,23 @@ static void look(struct balancer *b, const struct pick_context *c, const struct 
                  struct table *t)
 {
     const struct affinity *a = b->state;
-    for (unsigned i = 0; i < b->n; i++)
-        t->slot[i] = PREFIX_NO_SLOT;
-    CANDIDATES_EACH(i, set)
-    {
+    const uint32_t *slots = a->slot, at_least = affinity_least(c->prompt.n);
+    if (set->count < b->n) {
+        for (unsigned i = 0; i < b->n; i++)
+            t->slot[i] = PREFIX_NO_SLOT;
+        CANDIDATES_EACH(i, set)
         t->slot[i] = a->slot[i];
-        affinity_look(a, b, (unsigned)i);
+        slots = t->slot;
     }
-    prefix_match(a->index, c->prompt, t->slot, b->n, t->hit);
+    CANDIDATES_EACH(i, set)
+    affinity_look(a, b, (unsigned)i);
+    prefix_match(a->index, c->prompt, slots, b->n, t->hit);
     t->least = UINT32_MAX;
     t->most = 0;
     CANDIDATES_EACH(i, set)
     {
         uint32_t matched = t->hit[i].bytes;
-        if (matched > 0 && affinity_share(matched, c->prompt.n) < AFFINITY_SHARE_MIN)
+        if (matched < at_least)
             matched = 0;
         unsigned load = load_of(b, (unsigned)i, c->now_ms);
         t->view[i] = (struct view){matched, load, affinity_warmth(a, b, (unsigned)i)};
@@ -244,6 +247,11 @@ static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret
     prefix_stats(a->index, a->slot[i], ret);
 }
 
+static void tend(struct balancer *b)
+{
+    affinity_tend(b->state, b);
+}
+
 static void start(struct balancer *b, struct balancer *previous)
 {
     struct affinity *a = MEM_NEW(struct affinity);
@@ -272,5 +280,6 @@ const struct strategy strategy_cache_aware = {
     .only = only,
     .withdraw = withdraw,
     .settle = settle_receipt,
+    .tend = tend,
     .prefix_stats = stats,
 };

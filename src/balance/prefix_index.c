@@ -39,15 +39,16 @@ struct prefix_index {
     atomic_uint dying; /* lanes to be emptied */
 };
 
-static uint64_t at_least(uint64_t x, uint64_t least)
+/* Half of the range at most, so that what is allowed above a cap is still a number. */
+static uint64_t limit(uint64_t x, uint64_t least)
 {
-    return x > least ? x : least;
+    return x < least ? least : x < INT64_MAX / 2 ? x : INT64_MAX / 2;
 }
 
 void prefix_limits_set(struct prefix_index *ix, struct prefix_limits limits)
 {
-    SET_RELAXED(ix->max_nodes, at_least(limits.max_nodes, 1));
-    SET_RELAXED(ix->max_bytes, at_least(limits.max_bytes, PREFIX_MAX_BYTES_MIN));
+    SET_RELAXED(ix->max_nodes, limit(limits.max_nodes, 1));
+    SET_RELAXED(ix->max_bytes, limit(limits.max_bytes, PREFIX_MAX_BYTES_MIN));
 }
 
 struct prefix_index *prefix_index_new(struct prefix_limits limits)
@@ -173,7 +174,7 @@ static struct lane *lane_take(struct prefix_index *ix, uint64_t evictions)
     prefix_lock_acquire(&l->lock);
     SET_RELAXED(l->state, LANE_LIVE);
     l->serial_begin = l->serial;
-    SET_RELAXED(l->warmth, 0);
+    SET_RELAXED(ix->tree.warmth[l->id], 0);
     SET_RELAXED(l->evictions, evictions);
     prefix_lock_release(&l->lock);
     return l;
@@ -391,7 +392,7 @@ static struct prefix_receipt record(struct prefix_index *ix, uint32_t slot, stru
             receipt.evicted = evict(ix, l, pending);
         else
             lane_refresh(l, i);
-        atomic_fetch_add_explicit(&l->warmth, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&ix->tree.warmth[l->id], 1, memory_order_relaxed);
         prefix_lock_release(&l->lock);
     }
     if (UNLIKELY(RELAXED(ix->dying) > 0))
@@ -444,7 +445,7 @@ void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt)
     struct lane *l = lane_of(ix, receipt.lane);
     prefix_lock_acquire(&l->lock);
     if (RELAXED(l->state) == LANE_LIVE && receipt.serial > l->serial_begin) {
-        atomic_fetch_sub_explicit(&l->warmth, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&ix->tree.warmth[l->id], 1, memory_order_relaxed);
         struct entry *e = receipt.entry < l->used ? lane_entry(l, receipt.entry) : NULL;
         if (e && e->serial == receipt.serial && e->records < UINT32_MAX && --e->records == 0)
             tree_remove(&ix->tree, l, receipt.entry);
@@ -457,8 +458,11 @@ void prefix_withdraw(struct prefix_index *ix, struct prefix_receipt receipt)
 
 uint64_t prefix_warmth(const struct prefix_index *ix, uint32_t slot)
 {
-    const struct lane *l = lane_of_slot(ix, slot);
-    return l ? RELAXED(l->warmth) : 0;
+    if (slot == PREFIX_NO_SLOT)
+        return 0;
+    CHECK(slot < PREFIX_SLOTS_MAX);
+    uint32_t id = LOAD(ix->slot_lane[slot]);
+    return id == NO_LANE ? 0 : RELAXED(ix->tree.warmth[id]);
 }
 
 void prefix_stats(const struct prefix_index *ix, uint32_t slot, struct prefix_stats *ret)
@@ -472,7 +476,7 @@ void prefix_stats(const struct prefix_index *ix, uint32_t slot, struct prefix_st
         .bytes = (uint64_t)RELAXED(l->bytes),
         .prompts = RELAXED(l->prompts),
         .evictions = RELAXED(l->evictions),
-        .warmth = RELAXED(l->warmth),
+        .warmth = RELAXED(ix->tree.warmth[l->id]),
         .node_bytes = (unsigned)node_charge(l->id),
         .prompt_bytes = PROMPT_CHARGE,
         .chunk_bytes = CHUNK_CHARGE,

@@ -94,7 +94,7 @@ struct lane {
     atomic_int state;             /* written under the lock */
     _Atomic int64_t nodes, bytes; /* other lanes' splits and merges change them, too */
     _Atomic int64_t allocated;    /* by operations of this lane, minus what they freed; may be negative */
-    _Atomic uint64_t warmth, evictions;
+    _Atomic uint64_t evictions;
     _Atomic uint32_t prompts;
     /* under the lock */
     struct entry **chunks;
@@ -108,6 +108,7 @@ struct lane {
 struct tree {
     struct prefix_node *root;
     _Atomic(struct lane *) lanes[LANES_MAX]; /* made when first needed, kept until the end */
+    _Atomic uint64_t warmth[LANES_MAX]; /* by lane; side by side, for a pick reads those of all targets */
 };
 
 void tree_init(struct tree *t);

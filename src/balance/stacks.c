@@ -398,6 +398,12 @@ static void stats(const struct balancer *b, unsigned i, struct prefix_stats *ret
     prefix_stats(s->affinity.index, s->affinity.slot[i], ret);
 }
 
+static void tend(struct balancer *b)
+{
+    const struct stack_state *s = b->state;
+    affinity_tend(&s->affinity, b);
+}
+
 static void start(struct balancer *b, struct balancer *previous)
 {
     struct stack_state *s = MEM_NEW(struct stack_state), *before = previous ? previous->state : NULL;
@@ -424,7 +430,7 @@ static void stop(struct balancer *b)
         .name = text, .start = start, .stop = stop, .choose = choose, __VA_ARGS__}
 
 STACK(pipeline, "pipeline", .reads_prompt = true, .keeps_prompts = true, .keeps_sessions = true, .only = only,
-      .withdraw = withdraw, .settle = settle, .prefix_stats = stats);
+      .withdraw = withdraw, .settle = settle, .tend = tend, .prefix_stats = stats);
 STACK(cheapest, "cheapest", .only = NULL);
 STACK(fastest, "fastest", .only = NULL);
 STACK(predicted_latency, "predicted_latency", .reads_prompt = true);

@@ -5,6 +5,7 @@
  */
 #include "pool.h"
 
+#include "balance/affinity.h"
 #include "base/check.h"
 
 static const unsigned SIZES[] = {1, 2, 3, 63, 64, 65, 130};
@@ -453,6 +454,29 @@ static void test_restart_forgets(void **state)
     pool_fini(&p);
 }
 
+/* Its memory comes back without requests. */
+static void test_restart_frees(void **state)
+{
+    static const enum strategy_id ids[] = {STRATEGY_CACHE_AWARE, STRATEGY_PIPELINE};
+    for (unsigned k = 0; k < ARRAY_LEN(ids); k++) {
+        struct pool p;
+        char text[64];
+        pool_init(&p, ids[k], 2, NULL);
+        uint64_t empty = prefix_memory(p.balancer->prompts);
+        for (unsigned i = 0; i < 3000; i++) {
+            snprintf(text, sizeof text, "%u is a prompt", i);
+            warm(&p, 0, text);
+        }
+        uint64_t full = prefix_memory(p.balancer->prompts);
+        provider_raise_generation(target_provider(p.targets[0].target));
+        balance_tend(p.balancer);
+        assert_int_equal(prompts_of(&p, 0), 0);
+        uint64_t after = prefix_memory(p.balancer->prompts);
+        assert_true(full > empty + 300000 && after < empty + 10000);
+        pool_fini(&p);
+    }
+}
+
 /* G8: in another order, without one, with a new one, and with the missing one back. */
 static void test_reload(void **state)
 {
@@ -517,6 +541,20 @@ static void test_change_of_strategy(void **state)
     pool_fini(&p);
 }
 
+/* The bound in bytes says of every number of bytes what its share says. */
+static void test_least_match(void **state)
+{
+    assert_int_equal(affinity_least(100), 10);
+    assert_int_equal(affinity_least(101), 11);
+    assert_int_equal(affinity_least(1), 1);
+    for (uint32_t of = 1; of <= PREFIX_PROMPT_MAX; of++) {
+        uint32_t least = affinity_least(of);
+        assert_true(least > 0 && least <= of);
+        assert_true(affinity_share(least, of) >= AFFINITY_SHARE_MIN);
+        assert_true(affinity_share(least - 1, of) < AFFINITY_SHARE_MIN);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,8 +574,10 @@ int main(void)
         cmocka_unit_test(test_fail_open),
         cmocka_unit_test(test_withdrawn),
         cmocka_unit_test(test_restart_forgets),
+        cmocka_unit_test(test_restart_frees),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_change_of_strategy),
+        cmocka_unit_test(test_least_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

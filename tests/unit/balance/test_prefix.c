@@ -506,6 +506,23 @@ static void test_late_generation(void **state)
     prefix_index_unref(ix);
 }
 
+/* What may stand above a cap for a while is worked out from the cap: the largest ones are no exception. */
+static void test_largest_limits(void **state)
+{
+    struct prefix_index *ix =
+        prefix_index_new((struct prefix_limits){.max_nodes = UINT64_MAX, .max_bytes = UINT64_MAX});
+    uint32_t s = prefix_slot_get(ix, 1);
+    prefix_record_pending(ix, s, SPAN("one"), NULL);
+    struct prefix_receipt two = prefix_record_pending(ix, s, SPAN("two"), NULL);
+    prefix_record(ix, s, SPAN("three"), NULL);
+    assert_int_equal(two.evicted + prefix_settle(ix, two), 0);
+    assert_int_equal(stats(ix, s).prompts, 3);
+    prefix_limits_set(ix, (struct prefix_limits){.max_nodes = INT64_MAX, .max_bytes = INT64_MAX});
+    prefix_record_pending(ix, s, SPAN("four"), NULL);
+    assert_int_equal(stats(ix, s).prompts, 4);
+    prefix_index_unref(ix);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_pending_is_bounded),
         cmocka_unit_test(test_walks_are_bounded),
         cmocka_unit_test(test_late_generation),
+        cmocka_unit_test(test_largest_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
