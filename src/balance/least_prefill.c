@@ -41,6 +41,7 @@ struct table {
     unsigned n;
     /* Those of the pool itself when all of its targets are candidates. */
     struct provider *const *provider;
+    const struct mirror_lane_set *lanes;
     const uint32_t *lane;
     const uint32_t *index; /* position of the target in the pool; NULL: that of the candidate */
     double *backlog;       /* tokens */
@@ -49,9 +50,10 @@ struct table {
     double *cost;          /* seconds */
     uint64_t *rank;        /* the lower the better */
     uint32_t *depth, *room;
-    uint8_t *is_barred; /* full, or new and busy: only if all are */
+    bool *is_barred; /* full, or new and busy: only if all are */
+    struct mirror_lane_set some;
 };
-enum { TABLE_BYTES = 6 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof(uint8_t) };
+enum { TABLE_BYTES = 6 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof(bool) };
 
 /* In <stack>, which has room for ON_STACK candidates. Returns what is to be freed. */
 static void *table_init(struct table *t, const struct balancer *b, const struct candidates *set,
@@ -64,17 +66,19 @@ static void *table_init(struct table *t, const struct balancer *b, const struct 
     double *number = (double *)at;
     struct provider **provider = (struct provider **)(at + 5 * n);
     uint32_t *lane = (uint32_t *)(at + 6 * n), *index = lane + n;
-    *t = (struct table){.n = set->count,
-                        .provider = b->providers,
-                        .lane = s->lane,
-                        .rank = at,
-                        .backlog = number + n,
-                        .rate = number + 2 * n,
-                        .has = number + 3 * n,
-                        .cost = number + 4 * n,
-                        .depth = index + n,
-                        .room = index + 2 * n,
-                        .is_barred = (uint8_t *)(index + 3 * n)};
+    t->n = set->count;
+    t->provider = b->providers;
+    t->lanes = &s->lanes;
+    t->lane = s->lane;
+    t->index = NULL;
+    t->rank = at;
+    t->backlog = number + n;
+    t->rate = number + 2 * n;
+    t->has = number + 3 * n;
+    t->cost = number + 4 * n;
+    t->depth = index + n;
+    t->room = index + 2 * n;
+    t->is_barred = (bool *)(index + 3 * n);
     if (set->count == b->n)
         return memory;
     unsigned k = 0;
@@ -87,6 +91,8 @@ static void *table_init(struct table *t, const struct balancer *b, const struct 
     t->provider = provider;
     t->lane = lane;
     t->index = index;
+    mirror_lane_set_init(&t->some, lane, set->count);
+    t->lanes = &t->some;
     return memory;
 }
 
@@ -112,7 +118,7 @@ static inline void look(const struct prefill_state *s, uint32_t lane, unsigned g
     atomic_fetch_add_explicit(&loop->resets[MIRROR_RESTARTED], 1, memory_order_relaxed);
 }
 
-/* One that is new among others gets little at first. */
+/* Those that are new while others are not get little at first. */
 static void bar_new_ones(struct table *t)
 {
     for (unsigned k = 0; k < t->n; k++) {
@@ -125,15 +131,15 @@ static void bar_new_ones(struct table *t)
 static double gather(const struct balancer *b, const struct pick_context *c, struct table *t)
 {
     struct prefill_state *s = b->state;
-    struct prefill_summary sum =
-        providers_prefill_look(t->provider, t->n, c->now_us, c->now_ms, t->backlog, t->rate, t->is_barred);
+    struct prefill_summary sum = providers_prefill_look(t->provider, t->n, RAMP_ANSWERS, c->now_us, c->now_ms,
+                                                        t->backlog, t->rate, t->is_barred);
     if (t->index || sum.generations != atomic_load_explicit(&s->generations, memory_order_relaxed)) {
         for (unsigned k = 0; k < t->n; k++)
             look(s, t->lane[k], provider_generation(t->provider[k]));
         if (!t->index) /* of all: nothing to look for until it changes */
             atomic_store_explicit(&s->generations, sum.generations, memory_order_relaxed);
     }
-    if (sum.most >= RAMP_ANSWERS && sum.fewest < RAMP_ANSWERS)
+    if (sum.new_ones > 0 && sum.new_ones < t->n)
         bar_new_ones(t);
     return sum.known > 0 ? sum.rates / sum.known : RATE_DEFAULT;
 }
@@ -175,13 +181,6 @@ static inline double greater(double x, double y)
     return x > y ? x : y;
 }
 
-/* The cost as an integer of the same order, as it is never negative; full ones, and new ones that are busy,
- * come after all others. */
-static inline uint64_t rank_of(double cost, bool is_barred)
-{
-    return double_to_bits(cost) | (uint64_t)is_barred << 63;
-}
-
 static void weigh(const struct balancer *b, const struct pick_context *c, double mean, struct table *t)
 {
     const struct prefill_state *s = b->state;
@@ -189,7 +188,7 @@ static void weigh(const struct balancer *b, const struct pick_context *c, double
     unsigned n = t->n;
     double bytes = (double)c->blocks.bytes, tokens = 1 / prefill_token_bytes(s->memory),
            miss_weight = b->settings.miss_weight, least = AFFINITY_SHARE_MIN * bytes;
-    mirror_match(m, c->blocks.key, c->blocks.n, t->lane, n, t->depth, t->room);
+    mirror_match(m, c->blocks.key, c->blocks.n, t->lanes, t->depth, t->room);
     const double *restrict backlog = t->backlog, *restrict rate = t->rate;
     const uint32_t *restrict depth = t->depth, *restrict room = t->room;
     double *restrict has = t->has, *restrict cost = t->cost;
@@ -204,8 +203,6 @@ static void weigh(const struct balancer *b, const struct pick_context *c, double
         double miss = greater(bytes - has[k], 0), out = greater(miss - block_bytes(room[k]), 0);
         cost[k] = (backlog[k] + (miss_weight * miss + out) * tokens) / rate_of(rate[k], low, mean, high);
     }
-    for (unsigned k = 0; k < n; k++)
-        t->rank[k] = rank_of(cost[k], t->is_barred[k]);
 }
 
 /* Prompts for the size of the cache. */
@@ -217,12 +214,16 @@ static uint64_t heat_of(const struct balancer *b, const struct table *t, unsigne
     return mirror_heat(s->memory->mirror, t->lane[k]);
 }
 
-/* The lowest two ranks, which may be the same. */
-static void lowest(const uint64_t *rank, unsigned n, uint64_t ret[2])
+/* Ranks: the cost as an integer of the same order, as it is never negative; full ones, and new ones that are
+ * busy, come after all others. Returns the lowest two, which may be the same. */
+static void make_ranks(struct table *t, uint64_t ret[2])
 {
-    uint64_t first = rank[0], second = UINT64_MAX;
-    for (unsigned k = 1; k < n; k++) {
-        uint64_t at = rank[k], more = at > first ? at : first;
+    const double *restrict cost = t->cost;
+    const bool *restrict is_barred = t->is_barred;
+    uint64_t *restrict rank = t->rank, first = UINT64_MAX, second = UINT64_MAX;
+    for (unsigned k = 0; k < t->n; k++) {
+        uint64_t at = double_to_bits(cost[k]) | (uint64_t)is_barred[k] << 63, more = at > first ? at : first;
+        rank[k] = at;
         second = more < second ? more : second;
         first = at < first ? at : first;
     }
@@ -321,7 +322,7 @@ static struct choice choose(struct balancer *b, const struct pick_context *c, co
     mirror_enter();
     mirror_prefetch(s->memory->mirror, t.lane[0], c->blocks.key, c->blocks.n);
     weigh(b, c, gather(b, c, &t), &t);
-    lowest(t.rank, t.n, low);
+    make_ranks(&t, low);
     unsigned k = low[0] == low[1] ? coolest(b, &t, low[0]) : find_rank(&t, low[0], UINT_MAX),
              next = find_rank(&t, low[1], k), index = index_of(&t, k);
     p->why.runner_up = (int)index_of(&t, next);
@@ -341,9 +342,11 @@ static void only(struct balancer *b, const struct pick_context *c, unsigned inde
     const struct provider *x = b->providers[index];
     double rate = provider_prefill_rate(x);
     uint32_t depth, room;
+    struct mirror_lane_set set;
+    mirror_lane_set_init(&set, &s->lane[index], 1);
     mirror_enter();
     look(s, s->lane[index], provider_generation(x));
-    mirror_match(s->memory->mirror, c->blocks.key, c->blocks.n, &s->lane[index], 1, &depth, &room);
+    mirror_match(s->memory->mirror, c->blocks.key, c->blocks.n, &set, &depth, &room);
     p->why.backlog = (uint32_t)provider_prefill_backlog(x, c->now_us);
     charge(b, c, index, depth, p);
     rate = rate_of(rate, RATE_DEFAULT * (1 - RATE_SLACK), RATE_DEFAULT, RATE_DEFAULT * (1 + RATE_SLACK));
@@ -393,6 +396,7 @@ static void start(struct balancer *b, struct balancer *previous)
         blocks[i] = blocks[i] < MIRROR_BLOCKS_MAX / 2 ? blocks[i] + blocks[i] / 4 : blocks[i];
     }
     mirror_lanes_get(s->memory->mirror, identity, blocks, b->n, s->lane);
+    mirror_lane_set_init(&s->lanes, s->lane, b->n);
     for (unsigned i = 0; i < b->n; i++)
         if (s->lane[i] != MIRROR_NO_LANE) {
             prefill_loop_make(s->memory, s->lane[i], identity[i]);

@@ -171,8 +171,8 @@ static uint32_t get(struct mirror *m, uint64_t identity, uint32_t blocks)
     if (lane == MIRROR_NO_LANE)
         return lane;
     lane_of(m, lane)->refs++;
-    atomic_store(size_of(m, lane), blocks);
-    mirror_lane_reheat(group_of(m, lane), lane);
+    atomic_store(&lane_of(m, lane)->size, blocks);
+    mirror_lane_show(group_of(m, lane), lane);
     return lane;
 }
 
@@ -225,8 +225,8 @@ void mirror_lanes_get(struct mirror *m, const uint64_t *identity, const uint32_t
             break;
         rooms_of(g, room);
         for (unsigned i = 0; i < MIRROR_GROUP_LANES; i++)
-            if (g->lanes[i].refs > 0 && room[i] < atomic_load(&g->size[i])) {
-                room[i] = atomic_load(&g->size[i]);
+            if (g->lanes[i].refs > 0 && room[i] < atomic_load(&g->lanes[i].size)) {
+                room[i] = atomic_load(&g->lanes[i].size);
                 grows = true;
             }
         if (grows)
@@ -252,10 +252,10 @@ bool mirror_lane_resize(struct mirror *m, uint32_t lane, uint32_t blocks)
     blocks = blocks < 1 ? 1 : blocks < MIRROR_BLOCKS_MAX ? blocks : MIRROR_BLOCKS_MAX;
     struct group *g = group_of(m, lane);
     struct lane *l = lane_of(m, lane);
-    if (atomic_load_explicit(size_of(m, lane), memory_order_relaxed) != blocks) {
+    if (atomic_load_explicit(&l->size, memory_order_relaxed) != blocks) {
         prefix_lock_acquire(&l->lock);
-        atomic_store(size_of(m, lane), blocks);
-        mirror_lane_reheat(g, lane);
+        atomic_store(&l->size, blocks);
+        mirror_lane_show(g, lane);
         prefix_lock_release(&l->lock);
     }
     epoch_enter();

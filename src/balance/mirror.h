@@ -52,10 +52,20 @@ void mirror_lane_grow(struct mirror *m, uint32_t lane, uint32_t blocks);
 void mirror_enter(void);
 void mirror_leave(void);
 
-/* How many leading blocks of a prompt each lane holds, and in <ret_room> how many more blocks it can hold
- * without putting any out. MIRROR_NO_LANE: 0. In a section. O(log blocks) for each different answer. */
-void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
-                  unsigned n_lanes, uint32_t *ret, uint32_t *ret_room);
+/* Lanes that are asked for together; <lanes>, which may have MIRROR_NO_LANE, stays the caller's. */
+struct mirror_lane_set {
+    const uint32_t *lane;
+    unsigned n;
+    uint32_t only_group; /* of all of them; MIRROR_NO_LANE: of several */
+    uint64_t wanted[MIRROR_LANES_MAX / MIRROR_GROUP_LANES];
+};
+void mirror_lane_set_init(struct mirror_lane_set *s, const uint32_t *lanes, unsigned n);
+
+/* How many leading blocks of a prompt each lane of the set holds, and in <ret_room> how many more blocks it
+ * can hold without putting any out. MIRROR_NO_LANE: 0. In a section. O(log blocks) for each different answer.
+ */
+void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const struct mirror_lane_set *set,
+                  uint32_t *ret, uint32_t *ret_room);
 /* Such a match follows soon, for lanes among which is <lane>: brings what it reads first into the caches. In
  * a section. */
 void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n);

@@ -22,9 +22,11 @@ struct store {
 struct lane {
     struct prefix_lock lock;
     uint64_t identity;
-    unsigned refs;       /* under the mirror's lock */
-    uint64_t idle_since; /* put back at this turn of the mirror's clock */
-    uint32_t serial;     /* under `lock` */
+    unsigned refs;          /* under the mirror's lock */
+    uint64_t idle_since;    /* put back at this turn of the mirror's clock */
+    uint32_t serial;        /* under `lock` */
+    _Atomic uint32_t size;  /* blocks that it may hold */
+    _Atomic uint32_t count; /* that it held after the last recording */
     _Atomic uint32_t generation;
     _Atomic uint64_t warmth, evictions;
 };
@@ -34,9 +36,8 @@ struct group {
     atomic_bool is_moving;
     _Atomic uint64_t hidden; /* lanes that were reset and still have blocks */
     /* Of each lane, side by side, since picks read them of all lanes. */
-    _Atomic uint32_t size[MIRROR_GROUP_LANES];  /* blocks that it may hold */
-    _Atomic uint32_t count[MIRROR_GROUP_LANES]; /* that it held after the last recording */
-    _Atomic uint64_t heat[MIRROR_GROUP_LANES];  /* mirror_heat */
+    _Atomic uint32_t room[MIRROR_GROUP_LANES]; /* blocks that go in without putting any out */
+    _Atomic uint64_t heat[MIRROR_GROUP_LANES]; /* mirror_heat */
     struct lane lanes[MIRROR_GROUP_LANES];
 };
 
@@ -58,23 +59,22 @@ static inline struct lane *lane_of(const struct mirror *m, uint32_t lane)
     return &group_of(m, lane)->lanes[lane % MIRROR_GROUP_LANES];
 }
 
-static inline _Atomic uint32_t *size_of(const struct mirror *m, uint32_t lane)
-{
-    return &group_of(m, lane)->size[lane % MIRROR_GROUP_LANES];
-}
-
 static inline uint64_t bit_of(uint32_t lane)
 {
     return (uint64_t)1 << (lane % MIRROR_GROUP_LANES);
 }
 
-/* Warmth or size have changed. Under the lane's lock; a resize at the same time may be seen by the next one
- * only. */
-static inline void mirror_lane_reheat(struct group *g, uint32_t lane)
+/* Size, count or warmth have changed: what picks see of them. Under the lane's lock, or at configuration
+ * time.
+ */
+static inline void mirror_lane_show(struct group *g, uint32_t lane)
 {
     unsigned i = lane % MIRROR_GROUP_LANES;
-    uint64_t size = atomic_load_explicit(&g->size[i], memory_order_relaxed),
-             warmth = atomic_load_explicit(&g->lanes[i].warmth, memory_order_relaxed);
+    const struct lane *l = &g->lanes[i];
+    uint32_t size = atomic_load_explicit(&l->size, memory_order_relaxed),
+             count = atomic_load_explicit(&l->count, memory_order_relaxed);
+    uint64_t warmth = atomic_load_explicit(&l->warmth, memory_order_relaxed);
+    atomic_store_explicit(&g->room[i], count < size ? size - count : 0, memory_order_relaxed);
     atomic_store_explicit(&g->heat[i], size ? (warmth << 24) / size : 0, memory_order_relaxed);
 }
 

@@ -53,7 +53,7 @@ bool mirror_tidy(struct mirror *m, uint32_t blocks)
             prefix_lock_acquire(&l->lock);
             struct store *s = atomic_load(&g->store);
             struct lane_books *b = s ? &s->books[lane % MIRROR_GROUP_LANES] : NULL;
-            uint32_t size = atomic_load(size_of(m, lane));
+            uint32_t size = atomic_load(&l->size);
             bool more = b && b->room > 0 && (!mirror_lane_is_clean(g, s, lane, PIECE) || b->count > size);
             if (more && !(atomic_load(&g->hidden) & bit_of(lane)))
                 lane_evict(b, &s->table, bit_of(lane), size, PIECE);
@@ -97,7 +97,7 @@ void mirror_stats(struct mirror *m, uint32_t lane, struct mirror_stats *ret)
     const struct lane_books *b = &atomic_load(&g->store)->books[lane % MIRROR_GROUP_LANES];
     bool hidden = atomic_load(&g->hidden) & bit_of(lane);
     *ret = (struct mirror_stats){.blocks = hidden ? 0 : b->count,
-                                 .size = atomic_load(size_of(m, lane)),
+                                 .size = atomic_load(&l->size),
                                  .room = b->room,
                                  .ends = hidden ? 0 : b->n_notes,
                                  .evictions = atomic_load(&l->evictions),

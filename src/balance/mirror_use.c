@@ -89,58 +89,59 @@ void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys
     }
 }
 
-/* Which lanes of each group are asked for. */
-static void lanes_wanted(const uint32_t *lanes, unsigned n, uint64_t ret[GROUPS])
+void mirror_lane_set_init(struct mirror_lane_set *s, const uint32_t *lanes, unsigned n)
 {
-    uint64_t word = 0;
-    unsigned at = 0; /* neighbours are mostly of one group */
+    *s = (struct mirror_lane_set){
+        .lane = lanes, .n = n, .only_group = n > 0 ? lanes[0] / MIRROR_GROUP_LANES : 0};
     for (unsigned i = 0; i < n; i++) {
-        if (UNLIKELY(lanes[i] == MIRROR_NO_LANE))
-            continue;
-        if (UNLIKELY(lanes[i] / MIRROR_GROUP_LANES != at)) {
-            ret[at] |= word;
-            word = 0;
-            at = lanes[i] / MIRROR_GROUP_LANES;
-        }
-        word |= bit_of(lanes[i]);
+        uint32_t k = lanes[i] / MIRROR_GROUP_LANES;
+        if (k != s->only_group || lanes[i] == MIRROR_NO_LANE)
+            s->only_group = MIRROR_NO_LANE;
+        if (lanes[i] != MIRROR_NO_LANE)
+            s->wanted[k] |= bit_of(lanes[i]);
     }
-    ret[at] |= word;
 }
 
-static inline uint32_t room_of(const struct group *g, unsigned i)
+/* <depth> of the group's lanes; returns the group. */
+static const struct group *match_lanes(const struct mirror *m, const uint64_t *keys, uint32_t n, unsigned k,
+                                       uint64_t wanted, uint32_t depth[MIRROR_GROUP_LANES])
 {
-    uint32_t size = atomic_load_explicit(&g->size[i], memory_order_relaxed),
-             count = atomic_load_explicit(&g->count[i], memory_order_relaxed);
-    return count < size ? size - count : 0;
+    const struct group *g = atomic_load_explicit(&m->groups[k], memory_order_acquire);
+    uint64_t hidden = atomic_load_explicit(&g->hidden, memory_order_acquire) & wanted;
+    const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
+    match_group(&s->table, keys, n, wanted & ~hidden, depth);
+    for (; UNLIKELY(hidden != 0); hidden &= hidden - 1)
+        depth[__builtin_ctzll(hidden)] = 0;
+    return g;
 }
 
-void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const uint32_t *lanes,
-                  unsigned n_lanes, uint32_t *ret, uint32_t *ret_room)
+void mirror_match(const struct mirror *m, const uint64_t *keys, uint32_t n, const struct mirror_lane_set *set,
+                  uint32_t *ret, uint32_t *ret_room)
 {
-    uint64_t wanted[GROUPS] = {0};
-    uint32_t depth[MIRROR_LANES_MAX];
-    lanes_wanted(lanes, n_lanes, wanted);
+    uint32_t depth[MIRROR_GROUP_LANES];
+    if (LIKELY(set->only_group != MIRROR_NO_LANE)) {
+        if (set->n == 0)
+            return;
+        const struct group *g = match_lanes(m, keys, n, set->only_group, set->wanted[set->only_group], depth);
+        for (unsigned i = 0; i < set->n; i++) {
+            unsigned at = set->lane[i] % MIRROR_GROUP_LANES;
+            ret[i] = depth[at];
+            ret_room[i] = atomic_load_explicit(&g->room[at], memory_order_relaxed);
+        }
+        return;
+    }
+    memset(ret, 0, set->n * sizeof *ret);
+    memset(ret_room, 0, set->n * sizeof *ret_room);
     for (unsigned k = 0; k < GROUPS; k++) {
-        if (!wanted[k])
+        if (!set->wanted[k])
             continue;
-        const struct group *g = atomic_load_explicit(&m->groups[k], memory_order_acquire);
-        uint64_t hidden = atomic_load_explicit(&g->hidden, memory_order_acquire) & wanted[k];
-        const struct store *s = atomic_load_explicit(&g->store, memory_order_acquire);
-        match_group(&s->table, keys, n, wanted[k] & ~hidden, &depth[k * MIRROR_GROUP_LANES]);
-        for (; UNLIKELY(hidden != 0); hidden &= hidden - 1)
-            depth[k * MIRROR_GROUP_LANES + (unsigned)__builtin_ctzll(hidden)] = 0;
-    }
-    const struct group *g = NULL;
-    for (unsigned i = 0, at = GROUPS; i < n_lanes; i++) {
-        ret[i] = ret_room[i] = 0;
-        if (UNLIKELY(lanes[i] == MIRROR_NO_LANE))
-            continue;
-        if (UNLIKELY(lanes[i] / MIRROR_GROUP_LANES != at)) {
-            at = lanes[i] / MIRROR_GROUP_LANES;
-            g = atomic_load_explicit(&m->groups[at], memory_order_acquire);
-        }
-        ret[i] = depth[lanes[i]];
-        ret_room[i] = room_of(g, lanes[i] % MIRROR_GROUP_LANES);
+        const struct group *g = match_lanes(m, keys, n, k, set->wanted[k], depth);
+        for (unsigned i = 0; i < set->n; i++)
+            if (set->lane[i] / MIRROR_GROUP_LANES == k) {
+                unsigned at = set->lane[i] % MIRROR_GROUP_LANES;
+                ret[i] = depth[at];
+                ret_room[i] = atomic_load_explicit(&g->room[at], memory_order_relaxed);
+            }
     }
 }
 
@@ -166,14 +167,13 @@ struct mirror_receipt mirror_record(struct mirror *m, uint32_t lane, const uint6
         r.generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
         r.serial = l->serial;
         r.depth = lane_record(&s->books[lane % MIRROR_GROUP_LANES], &s->table, bit_of(lane),
-                              atomic_load_explicit(size_of(m, lane), memory_order_relaxed), keys, n,
-                              l->serial, &r.before, &r.evicted);
-        atomic_store_explicit(&g->count[lane % MIRROR_GROUP_LANES], s->books[lane % MIRROR_GROUP_LANES].count,
-                              memory_order_relaxed);
+                              atomic_load_explicit(&l->size, memory_order_relaxed), keys, n, l->serial,
+                              &r.before, &r.evicted);
+        atomic_store_explicit(&l->count, s->books[lane % MIRROR_GROUP_LANES].count, memory_order_relaxed);
         r.end = r.depth > 0 ? keys[r.depth - 1] : 0;
         atomic_store_explicit(&l->warmth, l->warmth + 1, memory_order_relaxed);
         atomic_store_explicit(&l->evictions, l->evictions + r.evicted, memory_order_relaxed);
-        mirror_lane_reheat(g, lane);
+        mirror_lane_show(g, lane);
     }
     prefix_lock_release(&l->lock);
     epoch_leave();
@@ -233,7 +233,7 @@ void mirror_withdraw(struct mirror *m, const struct mirror_receipt *r)
                       r->depth, r->serial);
         uint64_t warmth = atomic_load_explicit(&l->warmth, memory_order_relaxed);
         atomic_store_explicit(&l->warmth, warmth > 0 ? warmth - 1 : 0, memory_order_relaxed);
-        mirror_lane_reheat(g, r->lane);
+        mirror_lane_show(g, r->lane);
     }
     prefix_lock_release(&l->lock);
     epoch_leave();
@@ -253,8 +253,8 @@ void mirror_reset(struct mirror *m, uint32_t lane)
     uint32_t next = atomic_load_explicit(&l->generation, memory_order_relaxed) + 1;
     atomic_store_explicit(&l->generation, next ? next : 1, memory_order_release);
     atomic_store_explicit(&l->warmth, 0, memory_order_relaxed);
-    atomic_store_explicit(&g->count[lane % MIRROR_GROUP_LANES], 0, memory_order_relaxed);
-    mirror_lane_reheat(g, lane);
+    atomic_store_explicit(&l->count, 0, memory_order_relaxed);
+    mirror_lane_show(g, lane);
     prefix_lock_release(&l->lock);
     epoch_leave();
 }

@@ -50,6 +50,7 @@ uint32_t prefill_blocks(const struct prefill_memory *m, const struct pool_target
 struct prefill_state {
     struct prefill_memory *memory;
     uint32_t *lane;               /* by target */
+    struct mirror_lane_set lanes; /* all of them */
     uint64_t *name;               /* hash of the provider's name: owners are told apart by it (R14) */
     _Atomic uint64_t generations; /* sum of all providers' when they were looked at last */
 };

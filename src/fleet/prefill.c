@@ -78,11 +78,13 @@ double provider_prefill_rate(const struct provider *p)
     return bits_to_double(atomic_load_explicit(&p->prefill.rate, memory_order_relaxed));
 }
 
-static double backlog(const struct prefill *f, unsigned open, double rate, uint64_t now_us)
+static double backlog(const struct prefill *f, uint64_t rate_bits, uint64_t now_us)
 {
+    uint64_t tokens = atomic_load_explicit(&f->charged, memory_order_relaxed);
+    unsigned open = atomic_load_explicit(&f->open, memory_order_relaxed);
     /* Signed, as no charge is that large and the conversion is one instruction. */
-    double charged = (double)(int64_t)atomic_load_explicit(&f->charged, memory_order_relaxed);
-    if (open == 0 || charged == 0 || rate == 0)
+    double charged = (double)(int64_t)tokens, rate = bits_to_double(rate_bits);
+    if (tokens == 0 || open == 0 || rate_bits == 0)
         return charged;
     uint64_t since = atomic_load_explicit(&f->since_us, memory_order_relaxed);
     double done = now_us > since ? rate * (double)(int64_t)(now_us - since) / 1e6 : 0, most = charged / open;
@@ -91,7 +93,7 @@ static double backlog(const struct prefill *f, unsigned open, double rate, uint6
 
 double provider_prefill_backlog(const struct provider *p, uint64_t now_us)
 {
-    return backlog(&p->prefill, provider_prefill_open(p), provider_prefill_rate(p), now_us);
+    return backlog(&p->prefill, atomic_load_explicit(&p->prefill.rate, memory_order_relaxed), now_us);
 }
 
 unsigned provider_prefill_answers(const struct provider *p)
@@ -99,24 +101,24 @@ unsigned provider_prefill_answers(const struct provider *p)
     return atomic_load_explicit(&p->prefill.answers, memory_order_relaxed);
 }
 
-struct prefill_summary providers_prefill_look(struct provider *const *p, unsigned n, uint64_t now_us,
-                                              uint64_t now_ms, double *ret_backlog, double *ret_rate,
-                                              uint8_t *ret_full)
+struct prefill_summary providers_prefill_look(struct provider *const *p, unsigned n, unsigned few,
+                                              uint64_t now_us, uint64_t now_ms, double *ret_backlog,
+                                              double *ret_rate, bool *ret_full)
 {
-    struct prefill_summary sum = {.fewest = UINT_MAX};
+    struct prefill_summary sum = {0};
+    memset(ret_full, 0, n * sizeof *ret_full);
     for (unsigned i = 0; i < n; i++) {
-        const struct prefill *f = &p[i]->prefill;
-        unsigned answers = atomic_load_explicit(&f->answers, memory_order_relaxed);
-        double rate = provider_prefill_rate(p[i]);
-        ret_rate[i] = rate;
-        ret_backlog[i] = backlog(f, provider_prefill_open(p[i]), rate, now_us);
-        ret_full[i] = UNLIKELY(atomic_load_explicit(&f->engine_full, memory_order_relaxed)) &&
-                      provider_is_full(p[i], now_ms);
+        const struct provider *x = p[i];
+        const struct prefill *f = &x->prefill;
+        uint64_t rate = atomic_load_explicit(&f->rate, memory_order_relaxed);
+        ret_rate[i] = bits_to_double(rate);
+        ret_backlog[i] = backlog(f, rate, now_us);
+        sum.rates += bits_to_double(rate);
+        sum.known += rate != 0;
+        sum.new_ones += atomic_load_explicit(&f->answers, memory_order_relaxed) < few;
         sum.generations += atomic_load_explicit(&f->generation, memory_order_acquire);
-        sum.rates += rate;
-        sum.known += rate > 0;
-        sum.most = answers > sum.most ? answers : sum.most;
-        sum.fewest = answers < sum.fewest ? answers : sum.fewest;
+        if (UNLIKELY(atomic_load_explicit(&f->engine_full, memory_order_relaxed)))
+            ret_full[i] = provider_is_full(x, now_ms);
     }
     return sum;
 }

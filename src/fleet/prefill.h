@@ -39,14 +39,14 @@ bool provider_is_full(const struct provider *p, uint64_t now_ms);
 /* What a pick asks of many providers: backlog, rate and whether they are full, into columns of the caller's.
  * One cache line is read of each. */
 struct prefill_summary {
-    double rates;          /* the sum of those that are known, */
-    unsigned known;        /* which are so many */
-    unsigned most, fewest; /* answers of any */
-    uint64_t generations;  /* their sum: whether any has changed */
+    double rates;         /* the sum of those that are known, */
+    unsigned known;       /* which are so many */
+    unsigned new_ones;    /* have fewer than <few> answers */
+    uint64_t generations; /* their sum: whether any has changed */
 };
-struct prefill_summary providers_prefill_look(struct provider *const *p, unsigned n, uint64_t now_us,
-                                              uint64_t now_ms, double *ret_backlog, double *ret_rate,
-                                              uint8_t *ret_full);
+struct prefill_summary providers_prefill_look(struct provider *const *p, unsigned n, unsigned few,
+                                              uint64_t now_us, uint64_t now_ms, double *ret_backlog,
+                                              double *ret_rate, bool *ret_full);
 
 /* Tokens that the engine's prefix cache holds, as its metrics said last; 0 = they never did. */
 double provider_cache_tokens(const struct provider *p);

@@ -351,6 +351,37 @@ static void test_reload_and_restart(void **state)
     pool_fini(&p);
 }
 
+/* Picks that may not use the restarted one in between, and a second one that restarts meanwhile. */
+static void test_restarts_beside_other_picks(void **state)
+{
+    struct pool p;
+    struct prompt q[2];
+    unsigned warm[2];
+    bool is_news;
+    pool_with_cache(&p, 4, 0, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        make_prompt(&q[i], 20 + i, 200, 2, 200);
+        warm[i] = serve(&p, &q[i], -1);
+        assert_true(pick_at(&p, &q[i], 1000).why.share == 1);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        struct request r;
+        provider_raise_generation(provider_of(&p, warm[i]));
+        request_init(&r, &p);
+        r.c.now_us = 1000;
+        r.c.blocks = (struct prompt_blocks){q[i].key, q[i].n, 200 * BLOCK_BYTES, q[i].key[0]};
+        r.c.eligible.one &= ~((uint64_t)1 << warm[i]);
+        struct pick other = balance_pick(p.balancer, &r.c);
+        assert_int_not_equal(other.index, warm[i]);
+        balance_first_token(p.balancer, &other.receipt, 1000, false);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(pick_at(&p, &q[i], 3000).why.share == 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(balance_take_resets(p.balancer, warm[i], MIRROR_RESTARTED, &is_news), 1);
+    pool_fini(&p);
+}
+
 /* A replica that forgot everything and does not say so. */
 static void test_lies_are_found_out(void **state)
 {
@@ -655,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_a_new_replica_ramps_up),
         cmocka_unit_test(test_home),
         cmocka_unit_test(test_reload_and_restart),
+        cmocka_unit_test(test_restarts_beside_other_picks),
         cmocka_unit_test(test_lies_are_found_out),
         cmocka_unit_test(test_a_place_of_another),
         cmocka_unit_test(test_nobody_reports),

@@ -123,8 +123,10 @@ static uint64_t *made_keys(uint64_t seed, uint32_t n)
 static uint32_t depth_of(struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n)
 {
     uint32_t depth, room;
+    struct mirror_lane_set set;
+    mirror_lane_set_init(&set, &lane, 1);
     mirror_enter();
-    mirror_match(m, keys, n, &lane, 1, &depth, &room);
+    mirror_match(m, keys, n, &set, &depth, &room);
     mirror_leave();
     return depth;
 }
@@ -172,7 +174,9 @@ static void test_more_lanes_than_there_are(void **state)
     mirror_record(m, lane[500], k, 3);
     assert_int_equal(mirror_record(m, MIRROR_NO_LANE, k, 4).generation, 0);
     mirror_enter();
-    mirror_match(m, k, 4, lane, N, depth, room);
+    struct mirror_lane_set set;
+    mirror_lane_set_init(&set, lane, N);
+    mirror_match(m, k, 4, &set, depth, room);
     mirror_leave();
     for (unsigned i = 0; i < N; i++)
         assert_int_equal(depth[i], i == 100 ? 4 : i == 500 ? 3 : 0);
@@ -264,7 +268,9 @@ static void test_two_blocks_with_one_key(void **state)
         if (rng_below(&r, 4) == 0)
             mirror_withdraw(m, &x);
         mirror_enter();
-        mirror_match(m, k, long_, lane, LANES, depth, room);
+        struct mirror_lane_set set;
+        mirror_lane_set_init(&set, lane, LANES);
+        mirror_match(m, k, long_, &set, depth, room);
         mirror_leave();
     }
     for (unsigned i = 0; i < LANES; i++)
@@ -350,7 +356,9 @@ static void *reader(void *arg)
     while (!atomic_load(&c->stop)) {
         uint32_t depth[T_LANES], room[T_LANES], n = 1 + (uint32_t)rng_below(&r, T_LONG);
         mirror_enter();
-        mirror_match(c->m, c->keys[rng_below(&r, T_PROMPTS)], n, c->lane, T_LANES, depth, room);
+        struct mirror_lane_set set;
+        mirror_lane_set_init(&set, c->lane, T_LANES);
+        mirror_match(c->m, c->keys[rng_below(&r, T_PROMPTS)], n, &set, depth, room);
         mirror_leave();
         for (unsigned i = 0; i < T_LANES; i++)
             if (depth[i] > n)

@@ -101,7 +101,9 @@ static bool same_match(struct twin *t)
 {
     uint32_t depth[MODEL_LANES], room[MODEL_LANES];
     mirror_enter();
-    mirror_match(t->mirror, t->keys, t->n, t->lane, t->shape.lanes, depth, room);
+    struct mirror_lane_set set;
+    mirror_lane_set_init(&set, t->lane, t->shape.lanes);
+    mirror_match(t->mirror, t->keys, t->n, &set, depth, room);
     mirror_leave();
     for (unsigned i = 0; i < t->shape.lanes; i++)
         if (depth[i] != model_match(&t->model->lane[i], t->keys, t->n))
