@@ -14,9 +14,14 @@ static void make_secret(void)
     rng_secure_bytes(secret, sizeof secret);
 }
 
-uint64_t kv_root(struct span adapter, struct span salt)
+void kv_ids_init(void)
 {
     pthread_once(&secret_once, make_secret);
+}
+
+uint64_t kv_root(struct span adapter, struct span salt)
+{
+    kv_ids_init();
     uint64_t h[2] = {hash_bytes_seed(adapter.p, adapter.n, secret[0]),
                      hash_bytes_seed(salt.p, salt.n, secret[1])};
     uint64_t lengths[2] = {adapter.n,

@@ -9,6 +9,9 @@
 
 #include "base/span.h"
 
+/* Makes the key; before anything else here, by whoever makes something that these names go into. Once; any
+ * thread. Names that were made without it are not those that are made later. */
+void kv_ids_init(void);
 /* What the first block of a prompt hangs on. Base model: <adapter> empty. Never 0. */
 uint64_t kv_root(struct span adapter, struct span salt);
 /* Of the tokens of one block alone. */

@@ -7,7 +7,7 @@
 
 #include "balance/kv_source.h"
 
-enum { KV_ADAPTERS = 256, KV_SIZES = 4 };
+enum { KV_ADAPTERS = 2048, KV_SIZES = 4 };
 
 struct kv_size {
     uint32_t block; /* tokens << 1 | overlap */

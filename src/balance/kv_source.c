@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "balance/kv_ids.h"
 #include "balance/kv_parts.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -37,6 +38,7 @@ struct kv_map *kv_bank(unsigned place)
 struct kv_source *kv_source_get(const char *name, unsigned ranks)
 {
     CHECK(ranks >= 1 && ranks <= KV_RANKS_MAX);
+    kv_ids_init();
     pthread_mutex_lock(&registry_lock);
     struct kv_source *s = registry;
     while (s && (s->n != ranks || strcmp(s->name, name) != 0))
@@ -237,6 +239,8 @@ static void count_size(struct kv_stream_state *t, unsigned tokens, unsigned over
         atomic_store_explicit(&t->block, t->size[0].block, memory_order_release);
 }
 
+/* The rank that gives a block (R7). Its oldest one may be younger than another rank's: blocks have no room
+ * for a time, by which those of two ranks could be compared. */
 static unsigned fullest(const struct kv_source *s)
 {
     unsigned best = 0;

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include "balance/kv_ids.h"
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/mem.h"
 
 enum { BLOCK_TOKENS_MAX = 65536, GROUP_MAX = 63 };
@@ -171,7 +171,8 @@ static bool read_hashes(const struct fields *f, struct kv_decoder *d, struct kv_
     return true;
 }
 
-/* No hash twice: which of the two blocks it names could not be told. */
+/* No hash twice: which of the two blocks it names could not be told. Mixed with a key, as the engine chose
+ * them. */
 static bool hashes_differ(struct kv_decoder *d, const struct kv_event *e)
 {
     if (e->n_hashes < 2)
@@ -182,7 +183,7 @@ static bool hashes_differ(struct kv_decoder *d, const struct kv_event *e)
     d->seen = room(d->seen, &d->cap_seen, n, sizeof *d->seen);
     memset(d->seen, 0, n * sizeof *d->seen);
     for (uint32_t i = 0; i < e->n_hashes; i++) {
-        size_t at = hash_mix(e->hash[i], 0) & (n - 1);
+        size_t at = kv_behind(1, e->hash[i]) & (n - 1);
         for (; d->seen[at]; at = (at + 1) & (n - 1))
             if (e->hash[d->seen[at] - 1] == e->hash[i])
                 return false;

@@ -64,7 +64,7 @@ static enum kv_kept put(struct cache *c, unsigned p, unsigned block, enum kv_tie
     struct kv_store s = {.hash = hash_of(p, block),
                          .is_first = block == 0,
                          .before = block ? hash_of(p, block - 1) : 0,
-                         .root = kv_root(SPAN_NONE, tag ? SPAN("s") : SPAN_NONE),
+                         .root = block ? 0 : kv_root(SPAN_NONE, tag ? SPAN("s") : SPAN_NONE),
                          .digest = kv_digest(t, BS),
                          .tag = tag,
                          .tier = tier};
@@ -350,12 +350,36 @@ static void test_race(void **state)
     cache_end(&x.c);
 }
 
+/* Who comes late hears of later blocks first. What they are called must not change when the first prompt or
+ * the first question comes; the first test, as it needs a process in which none has. */
+static void test_late(void **state)
+{
+    (void)state;
+    struct cache c = cache_new("late", 1, 1000);
+    for (unsigned i = 1; i < 200; i++)
+        assert_int_equal(put(&c, 1, i, KV_TIER_GPU, 0), KV_KEPT);
+    uint32_t t[BS * 200];
+    write_prompt(t, 1, BS * 200);
+    struct token_ids ids = {.id = t, .n = BS * 200};
+    struct kv_ask ask = {c.source, "m"};
+    struct kv_share s;
+    assert_true(kv_match(&ids, SPAN_NONE, 2, &ask, 1, &s));
+    assert_int_equal(s.tokens, 0);
+    assert_int_equal(put(&c, 1, 0, KV_TIER_GPU, 0), KV_KEPT); /* it is stored again, or was only missed */
+    kv_match(&ids, SPAN_NONE, 2, &ask, 1, &s);
+    assert_int_equal(s.tokens, BS * 200);
+    for (unsigned i = 200; i-- > 0;)
+        kv_source_remove(c.source, 0, hash_of(1, i), KV_TIER_GPU);
+    assert_int_equal(kv_source_blocks(c.source), 0);
+    cache_end(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares), cmocka_unit_test(test_trust), cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_cap),    cmocka_unit_test(test_tags),  cmocka_unit_test(test_picks),
-        cmocka_unit_test(test_race),
+        cmocka_unit_test(test_late),  cmocka_unit_test(test_shares), cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_ranks), cmocka_unit_test(test_cap),    cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_picks), cmocka_unit_test(test_race),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

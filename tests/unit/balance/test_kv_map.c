@@ -255,6 +255,7 @@ static void test_race(void **state)
 
 int main(void)
 {
+    kv_ids_init();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts), cmocka_unit_test(test_random), cmocka_unit_test(test_one_bucket),
         cmocka_unit_test(test_room),    cmocka_unit_test(test_race),
