@@ -53,7 +53,6 @@ const char *provider_name(const struct provider *p)
     return p->name;
 }
 
-/* The lock is held. */
 void provider_raise_generation(struct provider *p)
 {
     atomic_store_explicit(&p->prefill.generation, next_generation(), memory_order_release);

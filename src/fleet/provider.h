@@ -48,7 +48,7 @@ bool provider_report_probe(struct provider *p, bool ok);
 /* Counts how often the provider came back from unhealthy or was seen restarted: whoever keeps warmth
  * compares. */
 unsigned provider_generation(const struct provider *p);
-/* Its engine said that it emptied its cache. */
+/* Its engine said that it emptied its cache, or was seen to be a new process. */
 void provider_raise_generation(struct provider *p);
 
 /* What the signals thread read from the engine's metrics. Negative or NaN = the engine does not say. */

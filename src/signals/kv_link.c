@@ -13,6 +13,9 @@ enum {
     QUEUE_MESSAGES = 1000,
     REPLAY_QUEUE_MESSAGES = 20000, /* what the publisher keeps: it drops silently when nobody takes it */
     REOPEN_MS = 2000,
+    /* Tries, one a tick, before it is said: libzmq takes a moment to give an address back, so it is still in
+     * use when a reload changes what is listened to there. */
+    SAY_FAILURES = 5,
     HEARTBEAT_MAX_MS = 5000,
     HEARTBEAT_MIN_MS = 100,
     SAY_AGAIN_MS = 10000,
@@ -81,6 +84,14 @@ static void replay_over(void *arg)
     kv_feeds_replay_over(arg);
 }
 
+/* It is cold now, unless another rank, the metrics or the probes have said so since it went. */
+static void tell_restart(struct kv_link *k)
+{
+    if (provider_generation(k->feed->provider) == k->generation)
+        provider_raise_generation(k->feed->provider);
+    k->generation = provider_generation(k->feed->provider);
+}
+
 static void note(void *arg, enum kv_note what)
 {
     struct kv_link *k = arg;
@@ -92,6 +103,7 @@ static void note(void *arg, enum kv_note what)
         break;
     case KV_NOTE_RESTART:
         SAY(k, "%s", "the publisher is a new process");
+        tell_restart(k);
         break;
     case KV_NOTE_CLEARED:
         provider_raise_generation(k->feed->provider);
@@ -143,8 +155,7 @@ static struct zmq_peer *open_peer(struct kv_link *k, int type, const char *endpo
                                  .heartbeat_ms = heartbeat_ms(k),
                                  .heartbeat_timeout_ms = heartbeat_ms(k) * 2};
     struct zmq_peer *p = zmq_peer_open(k->feeds->context, k->feeds->loop, &o, ready, k);
-    if (!p && !k->bind_failed) {
-        k->bind_failed = true;
+    if (!p && (type == ZMQ_SUB ? k->failures == SAY_FAILURES : may_say(k))) {
         log_warn("kv events of %s, rank %u: cannot %s %s: %s", kv_source_name(k->feed->source), k->rank,
                  bind ? "listen on" : "use", address, zmq_strerror(errno));
     }
@@ -156,10 +167,12 @@ static void open_sub(struct kv_link *k)
 {
     const struct kv_feed *f = k->feed;
     k->sub = open_peer(k, ZMQ_SUB, f->endpoint, f->settings.bind, QUEUE_MESSAGES);
-    k->open_at_ms = now_of(k) + REOPEN_MS;
-    if (!k->sub)
+    if (!k->sub) {
+        k->open_at_ms = now_of(k) + (k->failures < SAY_FAILURES ? 0 : REOPEN_MS);
+        k->failures++;
         return;
-    k->bind_failed = false;
+    }
+    k->failures = 0;
     kv_feeds_busy(k);
 }
 
@@ -188,6 +201,7 @@ void kv_link_init(struct kv_link *k, struct kv_feeds *f, struct kv_feed *feed, u
     *k = (struct kv_link){.feeds = f, .feed = feed, .rank = rank};
     k->applying = (struct kv_applying){
         .source = feed->source, .rank = rank, .groups = KV_GROUPS_NONE, .decoder = &f->decoder};
+    k->generation = provider_generation(feed->provider);
     list_init(&k->replay_node);
     list_init(&k->busy_node);
     struct kv_stream_settings s = {.can_replay = feed->replay_endpoint != NULL,
@@ -211,6 +225,7 @@ static void connections(struct kv_link *k)
 {
     unsigned events = zmq_peer_events(k->sub);
     if (events & ZMQ_PEER_LOST) {
+        k->unsure = true;
         metric_add(metric_plain(M_KV_EVENT_STREAM_FAILURES), 1);
         SAY(k, "%s", "the connection is lost");
     }
@@ -248,6 +263,8 @@ static bool take_live(struct kv_link *k)
     if (n == 3 && number_of(&frame[1], &number)) {
         kv_source_alive(k->feed->source, k->rank, now_of(k));
         kv_stream_message(&k->stream, number, bytes_of(&frame[2]), now_of(k));
+        if (k->stream.state == KV_STREAM_LIVE)
+            k->unsure = false;
     } else {
         metric_add(metric_plain(M_KV_EVENTS_MALFORMED), 1);
     }
@@ -317,7 +334,10 @@ void kv_link_tick(struct kv_link *k, uint64_t now_ms)
     }
     if (is_flooded(k->replay))
         drop_replay(k); /* the round ends as nothing more comes */
-    if (k->sub && zmq_peer_is_connected(k->sub))
+    if (k->sub && zmq_peer_is_connected(k->sub)) {
         kv_source_alive_since(k->feed->source, k->rank, now_ms > silence_ms(k) ? now_ms - silence_ms(k) : 0);
+        if (!k->unsure)
+            k->generation = provider_generation(k->feed->provider);
+    }
     kv_stream_tick(&k->stream, now_ms);
 }

@@ -26,7 +26,9 @@ struct kv_link {
     uint64_t open_at_ms;     /* when to try again */
     uint64_t said_at_ms;     /* last line in the log */
     bool trusted;
-    bool bind_failed;
+    unsigned failures;   /* to open, since it was open last */
+    bool unsure;         /* the connection was lost, and nothing came since */
+    unsigned generation; /* of the provider, when the publisher was known to be what it had been */
 };
 
 struct kv_feed {

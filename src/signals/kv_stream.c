@@ -106,8 +106,12 @@ static void fill(struct kv_stream *s, bool strict)
 
 static bool replay_begin(struct kv_stream *s, bool checks, bool strict, uint64_t now_ms)
 {
-    if (!s->settings.can_replay || now_ms < s->cool_until_ms)
+    if (!s->settings.can_replay)
         return false;
+    if (now_ms < s->cool_until_ms) {
+        s->retry = true; /* as soon as may be, should the stream be silent until then */
+        return false;
+    }
     s->state = KV_STREAM_REPLAY;
     s->calls->trust(s->arg, false);
     s->rounds = s->idle_rounds = 0;

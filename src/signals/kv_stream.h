@@ -77,7 +77,7 @@ struct kv_stream {
 
     uint64_t cool_until_ms; /* no replay before */
     uint64_t cool_ms;       /* doubles */
-    bool retry;             /* a replay that nobody answered is tried again */
+    bool retry;             /* a replay that nobody answered, or that was not due yet, is tried again */
 };
 
 enum {

@@ -12,7 +12,16 @@
 #include "base/mem.h"
 #include "signals/tcp_bytes.h"
 
-enum { CONNECTIONS = 16, HANDSHAKE_MS = 5000, RECONNECT_MS = 100, RECONNECT_MAX_MS = 2000 };
+enum {
+    CONNECTIONS = 16,
+    HANDSHAKE_MS = 5000,
+    RECONNECT_MS = 100,
+    RECONNECT_MAX_MS = 2000,
+    /* What comes besides messages, in bytes. */
+    GREETING_BYTES = 64,
+    HANDSHAKE_BYTES = 512, /* with the greeting, at most */
+    PONG_BYTES = 7
+};
 
 struct connection {
     int fd; /* libzmq's: it may be closed, and be another's, before we hear of it; only looked at */
@@ -31,9 +40,11 @@ struct zmq_peer {
     void (*ready)(void *arg);
     void *arg;
     unsigned open_handles;
+    struct net_loop *loop;
+    unsigned heartbeat_ms;
     struct connection connection[CONNECTIONS];
     unsigned n;
-    uint64_t taken; /* bytes since the connections last changed */
+    uint64_t taken, since_ms; /* bytes since the connections last changed, and when that was */
 };
 
 static void on_poll(uv_poll_t *h, int status, int events)
@@ -124,6 +135,8 @@ struct zmq_peer *zmq_peer_open(void *context, struct net_loop *l, const struct z
     struct zmq_peer *p = MEM_NEW(struct zmq_peer);
     p->ready = ready;
     p->arg = arg;
+    p->loop = l;
+    p->heartbeat_ms = o->heartbeat_ms > 0 ? (unsigned)o->heartbeat_ms : 0;
     p->data.socket = zmq_socket(context, o->type);
     if (p->data.socket) {
         set_options(p->data.socket, o);
@@ -143,6 +156,7 @@ struct zmq_peer *zmq_peer_open(void *context, struct net_loop *l, const struct z
 static void count_anew(struct zmq_peer *p)
 {
     p->taken = 0;
+    p->since_ms = net_now_ms(p->loop);
     for (unsigned i = 0; i < p->n; i++)
         if (!tcp_bytes_received(p->connection[i].fd, &p->connection[i].first))
             p->connection[i].first = 0;
@@ -158,14 +172,22 @@ static void came(struct zmq_peer *p, int fd)
     count_anew(p);
 }
 
-/* The oldest that has not been: the event does not say which. */
+/* Somebody may have connected who says nothing. */
+static bool has_greeted(const struct connection *c)
+{
+    uint64_t n;
+    return !tcp_bytes_received(c->fd, &n) || n > GREETING_BYTES;
+}
+
+/* The event does not say which: the oldest of those that can be meant. */
 static unsigned shaken(struct zmq_peer *p)
 {
-    for (unsigned i = 0; i < p->n; i++)
-        if (!p->connection[i].shaken) {
-            p->connection[i].shaken = true;
-            return ZMQ_PEER_CONNECTED;
-        }
+    for (int greeted = 1; greeted >= 0; greeted--)
+        for (unsigned i = 0; i < p->n; i++)
+            if (!p->connection[i].shaken && (!greeted || has_greeted(&p->connection[i]))) {
+                p->connection[i].shaken = true;
+                return ZMQ_PEER_CONNECTED;
+            }
     return 0;
 }
 
@@ -182,7 +204,15 @@ static unsigned went(struct zmq_peer *p, int fd)
     return 0;
 }
 
-static int take(void *socket, zmq_msg_t *frame, int max)
+/* Bytes on the wire: a frame has a byte of flags and one or eight of its length. */
+static size_t frame_bytes(zmq_msg_t *m)
+{
+    size_t n = zmq_msg_size(m);
+    return n + (n > 255 ? 9 : 2);
+}
+
+/* As zmq_peer_take; <bytes> grows by what was taken. */
+static int take(void *socket, zmq_msg_t *frame, int max, uint64_t *bytes)
 {
     for (int n = 0;; n++) {
         zmq_msg_t extra, *m = n < max ? &frame[n] : &extra;
@@ -195,6 +225,7 @@ static int take(void *socket, zmq_msg_t *frame, int max)
             return 0;
         }
         bool more = zmq_msg_more(m);
+        *bytes += frame_bytes(m);
         if (n >= max)
             zmq_msg_close(m);
         if (more)
@@ -211,7 +242,8 @@ unsigned zmq_peer_events(struct zmq_peer *p)
 {
     zmq_msg_t frame[2];
     unsigned ret = 0;
-    for (int n; (n = take(p->monitor.socket, frame, 2)) != 0;) {
+    uint64_t not_counted = 0;
+    for (int n; (n = take(p->monitor.socket, frame, 2, &not_counted)) != 0;) {
         uint16_t event;
         uint32_t value;
         if (n < 0)
@@ -245,10 +277,7 @@ bool zmq_peer_is_connected(const struct zmq_peer *p)
 
 int zmq_peer_take(struct zmq_peer *p, zmq_msg_t *frame, int max)
 {
-    int n = take(p->data.socket, frame, max);
-    for (int i = 0; i < n; i++)
-        p->taken += zmq_msg_size(&frame[i]);
-    return n;
+    return take(p->data.socket, frame, max, &p->taken);
 }
 
 bool zmq_peer_send(struct zmq_peer *p, const struct span *frame, int n)
@@ -266,5 +295,8 @@ uint64_t zmq_peer_backlog(struct zmq_peer *p)
     for (unsigned i = 0; i < p->n; i++)
         if (tcp_bytes_received(p->connection[i].fd, &now) && now > p->connection[i].first)
             came_in += now - p->connection[i].first;
-    return came_in > p->taken ? came_in - p->taken : 0;
+    uint64_t gone = p->taken + (uint64_t)p->n * HANDSHAKE_BYTES;
+    if (p->heartbeat_ms) /* each of ours is answered */
+        gone += p->n * ((net_now_ms(p->loop) - p->since_ms) / p->heartbeat_ms * PONG_BYTES);
+    return came_in > gone ? came_in - gone : 0;
 }

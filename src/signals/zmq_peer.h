@@ -46,7 +46,7 @@ bool zmq_peer_is_connected(const struct zmq_peer *p);
 int zmq_peer_take(struct zmq_peer *p, zmq_msg_t *frame, int max);
 /* Sends one message if it can go at once. */
 bool zmq_peer_send(struct zmq_peer *p, const struct span *frame, int n);
-/* Bytes that came and were not taken. 0 where the kernel does not count (ipc). */
+/* Bytes that came and were not taken, some hundreds more or less. 0 where the kernel does not count (ipc). */
 uint64_t zmq_peer_backlog(struct zmq_peer *p);
 
 #endif

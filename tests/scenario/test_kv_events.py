@@ -403,6 +403,28 @@ def test_bind(new_sim, new_gateway, publisher):
     bed.wait("p0", 0.25)
 
 
+def test_another_topic_where_the_engine_connects(new_sim, new_gateway, publisher):
+    """Listening goes on at the same address with the topic of the new configuration."""
+    port = free_port()
+
+    class There:
+        endpoint, router = f"tcp://127.0.0.1:{port}", None
+
+        @staticmethod
+        def wait_subscriber():
+            pass
+    bed = Bed(new_sim, new_gateway, [There], 'bind = true\ntopic = "a"')
+    a, b = publisher(connect=There.endpoint, topic="a"), publisher(connect=There.endpoint, topic="b")
+    a.wait_subscriber().publish(stored_map(Blocks(PROMPT)))
+    bed.wait("p0", 1)
+    b.wait_subscriber()
+    bed.gateway.reload_and_wait(bed.config.replace('topic = "a"', 'topic = "b"'))
+    a.wait_subscriber().publish(stored_map(Blocks(PROMPT)))
+    b.wait_subscriber().publish(stored_map(Blocks(PROMPT[:8])))
+    bed.wait("p0", 0.25)
+    assert "cannot listen" not in bed.gateway.stderr
+
+
 def free_ports(n):
     """The first of <n> ports in a row that are free."""
     def look():
@@ -457,6 +479,46 @@ def test_cleared_caches_lose_their_warmth_everywhere(new_sim, new_gateway, publi
     bed.publishers[0].publish(CLEARED_MAP)
     bed.gateway.wait_metric("rolter_kv_events_total", 1)
     assert "reason=affinity" not in ask()[1]
+
+
+def test_restarted_engines_lose_their_warmth_everywhere(new_sim, new_gateway, publisher):
+    """So does a new process that shows by its numbers (A18), once for all its ranks."""
+    base = free_ports(2)
+    a, b = publisher(port=base), publisher(port=base + 1)
+    bed = Bed(new_sim, new_gateway, [a], "dp_ranks = 2", strategy="cache_aware")
+    b.wait_subscriber()
+    text = "a long prompt that one of them has served before " * 10
+    for p in (a, b):
+        p.publish(stored_map(Blocks(PROMPT[:8])))
+        p.publish(stored_map(Blocks(PROMPT[8:16])))
+    bed.gateway.wait_metric("rolter_kv_events_total", 4)
+
+    def ask():
+        reply = bed.gateway.post(CHAT, chat(text), {"x-rolter-explain": "1"})
+        return reply.headers["x-rolter-provider"], reply.headers["x-rolter-pick"]
+
+    def warm():
+        """Until p0 has it."""
+        nonlocal text
+        for _ in range(200):
+            if ask()[0] == "p0" and "reason=affinity" in ask()[1]:
+                return
+            text = "x" + text
+        raise AssertionError("p0 is never asked first")
+    warm()
+    a.close()
+    b.close()
+    a, b = publisher(port=base), publisher(port=base + 1)
+    a.wait_subscriber()
+    b.wait_subscriber()
+    assert "reason=affinity" in ask()[1]  # nobody has said that it is another process
+    a.publish(stored_map(Blocks(PROMPT[:8])))
+    bed.gateway.wait_metric("rolter_kv_events_total", 5)
+    assert "reason=affinity" not in ask()[1]
+    warm()
+    b.publish(stored_map(Blocks(PROMPT[:8])))  # the same restart, by its other rank
+    bed.gateway.wait_metric("rolter_kv_events_total", 6)
+    assert "reason=affinity" in ask()[1]
 
 
 def test_reload_keeps_what_is_known(new_sim, new_gateway, publisher):

@@ -45,6 +45,7 @@ static void json_answers(void **state)
                                       "{",
                                       "{}",
                                       "{\"occupancy\": \"0.5\"}",
+                                      "{\"occupancy\": 1e999}",
                                       "{\"occupancy\": null}",
                                       "{\"occupancy\": true}",
                                       "{\"occupancy\": NaN}",
