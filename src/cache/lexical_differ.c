@@ -391,9 +391,10 @@ static const char *word_end(const char *p, const char *end)
 
 unsigned lexical_only(struct span text, struct span other, struct arena *a, struct span *ret, unsigned max)
 {
-    unsigned n = 0;
+    unsigned n = 0, words = 0;
     const char *end = text.p + text.n, *before = text.p;
-    for (const char *p = text.p, *to; p < end && n < max; before = p, p = to + 1) {
+    for (const char *p = text.p, *to; p < end && n < max && words < ONLY_WORDS_MAX; before = p, p = to + 1) {
+        words++;
         to = word_end(p, end);
         const char *next = to < end ? word_end(to + 1, end) : end;
         /* A word may be half of a phrase: "how much". */
