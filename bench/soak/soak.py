@@ -151,7 +151,8 @@ class Load:
 
 def process_memory(pid):
     status = Path(f"/proc/{pid}/status").read_text()
-    return {k: int(re.search(rf"^{k}:\s+(\d+) kB", status, re.M)[1]) for k in ("VmRSS", "VmHWM")}
+    found = {k: re.search(rf"^{k}:\s+(\d+) kB", status, re.M) for k in ("VmRSS", "VmHWM")}
+    return {k: int(m[1]) if m else 0 for k, m in found.items()}  # a process that has just ended has none
 
 
 def descriptors(pid):
@@ -478,17 +479,17 @@ def run_faults(harness, args, folder, faults):
     load = Load(build, folder, gateway.port, args, names, *(["--repeats", "1000"] if args.cache else []))
     chaos = Chaos(harness, args, rng, gateway, sims, rows, strategies, redis)
     samples, end, peak = [], time.monotonic() + args.seconds, 0
-    while load.is_running():
+    while load.is_running() and time.monotonic() <= end:
+        if not gateway.is_running():
+            break
         samples.append((load.progress, process_memory(gateway.pid)["VmRSS"]))
         peak = max(peak, len(descriptors(gateway.pid)))
         chaos.turn()
         time.sleep(0.05)
-        if time.monotonic() > end:
-            break
-        if not gateway.is_running():
-            faults.check(False, "the gateway ended")
-            break
     result = load.stop()
+    if not gateway.is_running():
+        print(json.dumps({"faults": [f"the gateway ended: {gateway.stderr[-8000:]}"]}, indent=1))
+        sys.exit(1)
     faults.check(result and load.child.returncode == 0 and not load.complaints, "the client complains")
     chaos.calm()
     metrics = wait_quiet(harness, faults, gateway, args.deadline)

@@ -124,7 +124,8 @@ static void keep_head(struct request *r, const struct http_head *h, uint64_t aft
     k->status = h->status;
     k->target = r->target;
     k->variant = r->variant;
-    k->pick = r->pick;
+    k->pick = r->pick; /* to be told of; what it charged is given back with this attempt, and once */
+    k->pick.receipt.prefill.is_charged = k->pick.receipt.prefill.is_predicted = false;
     k->picked_from = r->picked_from;
     k->retry_after_ms = after_ms;
 }

@@ -223,3 +223,22 @@ def test_a_restart_that_shows_is_known_at_once(new_sim, new_gateway):
     wait_until(known, "a reset")
     i = homes.index("p0")
     assert "share=0.0" in talks.ask(i)[1]
+
+
+def test_a_kept_reply_gives_nothing_back_twice(new_upstream, new_gateway):
+    """Its attempt was over when the next one failed; what it had charged is given back once."""
+    def answer(call):
+        if len(answered) == 0:
+            answered.append(call)
+            call.reply(503, {"error": {"message": "kept"}})
+        else:
+            call.reset()
+
+    answered = []
+    gateway = new_gateway(fleet([new_upstream(answer), new_upstream(answer)], "least_prefill",
+                                more="[cooldown]\nbase_secs = 0\n[retry]\nbase_backoff_ms = 1\n"))
+    for _ in range(5):
+        reply = gateway.post(CHAT, chat("a prompt"))
+        assert reply.status == 503 and "kept" in reply.body.decode()
+        answered.clear()
+    wait_idle(gateway, ("p0", "p1"))
