@@ -67,8 +67,8 @@ static void check_node(struct checker *c, struct prefix_node *n)
     for (unsigned i = 0; i < count; i++) {
         const struct text *t = RELAXED(kids[i]->text);
         CHECK(RELAXED(kids[i]->parent) == n);
-        CHECK(t->len > 0 && t->start == n->end && t->start + t->len == kids[i]->end);
-        CHECK(kids_find(RELAXED(n->kids), text_byte(t, t->start)) == kids[i]);
+        CHECK(text_serves(t, n->end) && n->end < kids[i]->end && t->start + t->len == kids[i]->end);
+        CHECK(kids_find(RELAXED(n->kids), text_byte(t, n->end)) == kids[i]);
         c->allocated += text_bytes(t);
         push(c, kids[i]);
     }

@@ -185,6 +185,11 @@ void text_retire(struct lane *by, struct text *t, const struct text *a, const st
     epoch_retire(t, bytes);
 }
 
+bool text_serves(const struct text *t, uint32_t from)
+{
+    return t->start <= from && from - t->start <= (is_flat(t->len) ? TEXT_EARLY : 0);
+}
+
 void text_free(struct text *t)
 {
     for (uint32_t k = 0, n = t ? pieces_of(t->start, t->len) : 0; k < n; k++)

@@ -62,16 +62,18 @@ static bool may_merge(const struct prefix_node *n)
 static const struct text *merge(struct tree *t, struct lane *by, struct prefix_node *parent,
                                 struct prefix_node *upper, struct prefix_node *kid)
 {
-    struct text *head = RELAXED(upper->text), *tail = RELAXED(kid->text);
-    CHECK(tail->start == upper->end && head->start == parent->end);
-    struct text *whole = text_compose(by, head->start, kid->end, head, tail);
+    struct text *head = RELAXED(upper->text), *tail = RELAXED(kid->text), *whole = tail;
+    CHECK(text_serves(tail, upper->end) && text_serves(head, parent->end));
+    if (!text_serves(tail, parent->end))
+        whole = text_compose(by, parent->end, kid->end, head, tail);
     node_charge_holders(t, upper, -1);
     /* First the text, then the way to it: nobody finds too little. */
     STORE(kid->text, whole);
     STORE(kid->parent, parent);
-    kids_put(by, parent, text_byte(whole, whole->start), kid);
+    kids_put(by, parent, text_byte(whole, parent->end), kid);
     SET_RELAXED(upper->dead, true);
-    text_retire(by, tail, whole, NULL);
+    if (whole != tail)
+        text_retire(by, tail, whole, NULL);
     return whole;
 }
 
@@ -231,8 +233,9 @@ static bool end_in_split(struct insertion *i)
 {
     struct walk *w = &i->w;
     struct prefix_node *n = w->node, *kid = w->kid, *upper = upper_new(i);
-    struct text *head = RELAXED(upper->text),
-                *tail = text_compose(i->lane, upper->end, kid->end, w->text, NULL);
+    struct text *head = RELAXED(upper->text), *tail = w->text;
+    if (!text_serves(tail, upper->end))
+        tail = text_compose(i->lane, upper->end, kid->end, w->text, NULL);
     lock(n);
     lock(kid);
     bool can = !RELAXED(n->dead) && !RELAXED(kid->dead) && RELAXED(kid->parent) == n &&
@@ -246,12 +249,14 @@ static bool end_in_split(struct insertion *i)
         STORE(kid->text, tail);
     }
     unlock_both(n, kid);
-    if (can) {
-        text_retire(i->lane, w->text, head, tail);
-    } else {
-        text_retire(i->lane, tail, w->text, NULL);
-        upper_undo(i, upper);
+    if (tail != w->text) {
+        if (can)
+            text_retire(i->lane, w->text, head, tail);
+        else
+            text_retire(i->lane, tail, w->text, NULL);
     }
+    if (!can)
+        upper_undo(i, upper);
     return can;
 }
 
@@ -277,7 +282,7 @@ static bool walk_down(struct insertion *i)
         case STEP_NO_KID:
             return end_in_leaf(i);
         case STEP_INSIDE:
-            return w->text->start == w->pos && end_in_split(i);
+            return text_serves(w->text, w->pos) && end_in_split(i);
         case STEP_THROUGH:
             if (!node_holds(w->kid, i->lane->id)) {
                 if (!join(i))

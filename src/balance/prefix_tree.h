@@ -33,7 +33,7 @@
 enum {
     LANES_MAX = 512, /* slots, and lanes that are being emptied */
     LANE_WORDS = LANES_MAX / 64,
-    NODE_CHARGE = 128,      /* node 64, text header 8, place among the parent's children <= 50 */
+    NODE_CHARGE = 128, /* node 64, text header 8 and TEXT_EARLY, place among the parent's children <= 50 */
     TEXT_CHARGE_EACH = 256, /* bytes of text are charged with one more, for the pointers to pieces */
     NODE_CHARGE_WIDE = 64,  /* holders beyond the first 64 lanes */
     PROMPT_CHARGE = 32,     /* place in a node's list of terms */
@@ -47,9 +47,12 @@ enum {
     WALK_NODES_MAX = 1024
 };
 
+/* Of the prompts' bytes these are [start, start + len). The node's own may begin a little behind <start>: a
+ * split that leaves a few bytes to the new node does not copy the rest, and the merge that takes them back
+ * finds everything there. */
 struct text {
-    uint32_t start, len; /* of the prompts' bytes these are [start, start + len) */
-    char bytes[];        /* or pointers to pieces: prefix_text.c */
+    uint32_t start, len;
+    char bytes[]; /* or pointers to pieces: prefix_text.c */
 };
 
 struct kids;
@@ -169,6 +172,9 @@ struct text *text_compose(struct lane *by, uint32_t start, uint32_t end, const s
 /* But for the pieces that are also in an heir; NULL: there is none. */
 void text_retire(struct lane *by, struct text *t, const struct text *heir, const struct text *other_heir);
 void text_free(struct text *t);
+/* Whether it can be the text of a node whose own begins at <from>. */
+enum { TEXT_EARLY = 6 };
+bool text_serves(const struct text *t, uint32_t from);
 /* What is at <pos> of the prompts; *ret_n bytes lie together there. */
 const char *text_at(const struct text *t, uint32_t pos, uint32_t *ret_n);
 size_t text_bytes(const struct text *t);
