@@ -232,9 +232,9 @@ static inline enum pick_reason pick_word(const struct pick *p)
 struct pick balance_pick(struct balancer *b, const struct pick_context *c);
 
 /* What a pick with block keys leaves for when the request is on its way: the prompt, the pick's own <blocks>,
- * is recorded for the chosen target. Some 50 ns for each block that is new there: after the request was sent,
- * and before the thread picks again or waits, so that a burst of siblings sees it. Once per pick that stands;
- * one that was given up needs neither this nor balance_withdraw. Others do nothing. */
+ * is recorded for the chosen target. Some 100 ns for each block that is new there: after the request was
+ * sent, and before the thread picks again or waits, so that a burst of siblings sees it. Once per pick that
+ * stands; one that was given up needs neither this nor balance_withdraw. Others do nothing. */
 void balance_record(struct balancer *b, const struct prompt_blocks *blocks, struct pick_receipt *receipt);
 
 /* The attempt failed before its reply began (A14, R23): what this pick recorded is taken back, what was known

@@ -69,7 +69,17 @@ static void match_group(const struct block_table *t, const uint64_t *keys, uint3
         ret[__builtin_ctzll(s.at_low)] = s.low;
 }
 
-/* Where match_group looks first: at the ends of its steps, and in the middle of them. */
+/* The blocks of a step of match_group that are looked at first: its end, its middle, the middles of the
+ * halves. In short steps their halves as well, since a short prompt has nothing but those to wait for. */
+static void prefetch_step(const struct block_table *t, const uint64_t *keys, uint32_t low, uint32_t high)
+{
+    enum { SHORT = 16 };
+    uint32_t n = high - low, part = n > SHORT || n <= SHORT / 2 ? n / 4 : n / 8;
+    block_table_prefetch(t, keys[high - 1]);
+    for (uint32_t at = low + part; part > 0 && at < high; at += part)
+        block_table_prefetch(t, keys[at - 1]);
+}
+
 void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys, uint32_t n)
 {
     if (lane == MIRROR_NO_LANE || n == 0)
@@ -77,14 +87,7 @@ void mirror_prefetch(const struct mirror *m, uint32_t lane, const uint64_t *keys
     const struct store *s = atomic_load_explicit(&group_of(m, lane)->store, memory_order_acquire);
     for (uint32_t low = 0; low < n;) {
         uint32_t high = 2 * low + 1 < n ? 2 * low + 1 : n;
-        block_table_prefetch(&s->table, keys[high - 1]);
-        uint32_t middle = low + (high - low) / 2;
-        if (high - low > 1)
-            block_table_prefetch(&s->table, keys[middle - 1]);
-        if (high - low > 8) {
-            block_table_prefetch(&s->table, keys[low + (middle - low) / 2 - 1]);
-            block_table_prefetch(&s->table, keys[middle + (high - middle) / 2 - 1]);
-        }
+        prefetch_step(&s->table, keys, low, high);
         low = high;
     }
 }
