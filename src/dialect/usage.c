@@ -84,7 +84,7 @@ enum { NAME_BYTES = sizeof name - 1, TAIL_MAX = 1024 };
 
 /* The name in [p, end), or NULL. Every event of a stream is looked at, and memmem takes a step for each byte:
  * so 16 places at once, by the first two bytes. */
-static const char *find_name(const char *p, const char *end)
+HOT static const char *find_name(const char *p, const char *end)
 {
 #ifdef __SSE2__
     for (; end - p >= 16 + NAME_BYTES; p += 16) {
@@ -148,7 +148,7 @@ void dialect_reply_usage(enum dialect_id id, struct span body, struct arena *a, 
 
 /* Quotes inside of strings are escaped, so the name with its quotes is a member's name or a string's whole
  * value. */
-bool dialect_may_have_usage(enum dialect_id id, struct span data)
+HOT bool dialect_may_have_usage(enum dialect_id id, struct span data)
 {
     (void)id;        /* every dialect calls it so */
     if (data.n == 0) /* the slice of an empty one may be NULL */

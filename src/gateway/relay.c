@@ -103,7 +103,7 @@ static bool is_behind(const struct request *r)
     return r->cached && r->cached->pump == PUMP_FLIGHT;
 }
 
-void relay_body(struct request *r, const char *p, size_t n)
+HOT void relay_body(struct request *r, const char *p, size_t n)
 {
     struct worker *w = r->worker;
     if (n == 0)
@@ -127,7 +127,7 @@ void relay_body(struct request *r, const char *p, size_t n)
 }
 
 /* For the bill, the store and those who follow. */
-static void observe(struct request *r, unsigned body_end, bool whole)
+HOT static void observe(struct request *r, unsigned body_end, bool whole)
 {
     const struct iovec *iov = r->worker->iov;
     if (r->status >= 300)
@@ -155,7 +155,7 @@ static bool collect_applied(struct request *r, bool last)
 }
 
 /* Sends what was collected; <last> closes the chunked body in the same write. */
-static void send_collected(struct request *r, bool last)
+HOT static void send_collected(struct request *r, bool last)
 {
     struct worker *w = r->worker;
     const bool sees_all = !r->applied; /* what goes out is what came in */
@@ -252,7 +252,7 @@ static enum step refuse_large(struct request *r)
                           "The upstream's reply is larger than what can be checked.");
 }
 
-void relay_flush(struct request *r)
+HOT void relay_flush(struct request *r)
 {
     if (UNLIKELY(is_past_limit(r))) {
         request_resume(r, refuse_large(r));

@@ -137,18 +137,18 @@ void request_detach(struct request *r)
         r->body_arena = r->arena;
 }
 
-void request_write(struct request *r, const struct iovec *iov, unsigned n)
+HOT void request_write(struct request *r, const struct iovec *iov, unsigned n)
 {
     if (LIKELY(r->conn != NULL))
         conn_writev(r->conn, iov, n);
 }
 
-size_t request_unsent(const struct request *r)
+HOT size_t request_unsent(const struct request *r)
 {
     return r->conn ? conn_queued(r->conn) : 0;
 }
 
-void request_drop_body(struct request *r)
+HOT void request_drop_body(struct request *r)
 {
     if (r->body_dropped || !r->exchange || !exchange_is_sent(r->exchange))
         return;
@@ -183,7 +183,7 @@ void request_timer_stop(struct request *r)
         uv_timer_stop(&r->timer);
 }
 
-void request_prefill_over(struct request *r, bool is_timed)
+HOT void request_prefill_over(struct request *r, bool is_timed)
 {
     if (r->picked_from && r->pick.receipt.prefill.is_charged)
         balance_first_token(r->picked_from->balancer, &r->pick.receipt,

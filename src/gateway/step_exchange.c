@@ -183,7 +183,7 @@ static void on_head(struct exchange *x, void *arg, const struct http_head *h)
     relay_head(r, h);
 }
 
-static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
+HOT static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
 {
     struct request *r = arg;
     if (r->holding) {
@@ -195,7 +195,7 @@ static void on_body(struct exchange *x, void *arg, const char *p, size_t n)
     relay_body(r, p, n);
 }
 
-static void on_flush(struct exchange *x, void *arg)
+HOT static void on_flush(struct exchange *x, void *arg)
 {
     struct request *r = arg;
     if (!r->holding)

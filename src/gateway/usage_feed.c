@@ -35,7 +35,7 @@ static void read_reply(struct request *r, struct span text)
     dialect_reply_usage(r->dialect_id, text, &r->worker->scratch, &r->usage);
 }
 
-static void on_event(void *arg, const struct sse_event *e)
+HOT static void on_event(void *arg, const struct sse_event *e)
 {
     struct request *r = arg;
     struct arena *a = &r->worker->scratch;
@@ -48,7 +48,7 @@ static void on_event(void *arg, const struct sse_event *e)
     arena_reset(a);
 }
 
-void usage_feed(struct request *r, const char *p, size_t n, bool whole)
+HOT void usage_feed(struct request *r, const char *p, size_t n, bool whole)
 {
     if (r->sse_open) {
         sse_feed(&r->sse, p, n, on_event, r);

@@ -113,8 +113,8 @@ static enum state step(struct http_chunk *c, unsigned char ch)
     }
 }
 
-enum http_chunk_event http_chunk_feed(struct http_chunk *c, const char *p, size_t n, size_t *ret_used,
-                                      struct span *ret_data)
+HOT enum http_chunk_event http_chunk_feed(struct http_chunk *c, const char *p, size_t n, size_t *ret_used,
+                                          struct span *ret_data)
 {
     size_t i = 0;
     while (i < n && c->state < END) {

@@ -191,7 +191,7 @@ static size_t feed_start(struct sse *s, const char *p, size_t n)
     return at;
 }
 
-void sse_feed(struct sse *s, const char *p, size_t n, sse_event_fn *on_event, void *arg)
+HOT void sse_feed(struct sse *s, const char *p, size_t n, sse_event_fn *on_event, void *arg)
 {
     size_t at = 0;
     if (UNLIKELY(s->at_start))

@@ -34,7 +34,7 @@ void conn_release_request(struct conn *c)
     c->reply_begun = c->body_begun = false;
 }
 
-void conn_set_unsent(struct conn *c, bool unsent)
+HOT void conn_set_unsent(struct conn *c, bool unsent)
 {
     if (c->unsent == unsent)
         return;

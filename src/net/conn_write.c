@@ -14,7 +14,7 @@ static void conn_break(struct conn *c)
     due_set(c->s, &c->read_due, DUE_NOW);
 }
 
-static int send_parts(struct conn *c, const struct iovec *iov, unsigned n)
+HOT static int send_parts(struct conn *c, const struct iovec *iov, unsigned n)
 {
     size_t bytes = 0;
     for (unsigned i = 0; i < n; i++)
@@ -36,7 +36,7 @@ static int send_parts(struct conn *c, const struct iovec *iov, unsigned n)
     return 0;
 }
 
-int conn_writev(struct conn *c, const struct iovec *iov, unsigned n)
+HOT int conn_writev(struct conn *c, const struct iovec *iov, unsigned n)
 {
     MAGIC_CHECK(c, CONN_MAGIC);
     if (!conn_is_alive(c) || c->broken)
@@ -51,7 +51,7 @@ int conn_writev(struct conn *c, const struct iovec *iov, unsigned n)
     return 0;
 }
 
-size_t conn_queued(const struct conn *c)
+HOT size_t conn_queued(const struct conn *c)
 {
     return c->st ? stream_queued(c->st) : 0;
 }

@@ -67,12 +67,12 @@ static void recycle(struct exchange *x)
 }
 
 /* Callbacks may end the exchange; whoever calls them keeps the object until its own return. */
-void exchange_enter(struct exchange *x)
+HOT void exchange_enter(struct exchange *x)
 {
     x->busy++;
 }
 
-void exchange_leave(struct exchange *x)
+HOT void exchange_leave(struct exchange *x)
 {
     if (--x->busy == 0 && x->gone)
         recycle(x);
@@ -133,7 +133,7 @@ static struct exchange *exchange_new(struct pool *p)
 
 /* ---- telling the owner ---- */
 
-void exchange_flush(struct exchange *x)
+HOT void exchange_flush(struct exchange *x)
 {
     if (!x->unflushed)
         return;
@@ -184,7 +184,7 @@ void exchange_finish(struct exchange *x, size_t rest, bool close_delimited)
 static void on_deadline(uv_timer_t *timer);
 
 /* Costs a store when the timer is armed for earlier, as it is for all but the first read of a body. */
-void exchange_set_deadline(struct exchange *x, unsigned ms)
+HOT void exchange_set_deadline(struct exchange *x, unsigned ms)
 {
     if (ms == 0) {
         x->deadline = 0;

@@ -10,7 +10,7 @@ static void give_body(struct exchange *x, const char *p, size_t n)
     x->ev->on_body(x, x->arg, p, n);
 }
 
-static void take_body(struct exchange *x, const char *p, size_t n)
+HOT static void take_body(struct exchange *x, const char *p, size_t n)
 {
     switch ((enum http_body_kind)x->body) {
     case HTTP_BODY_NONE:
@@ -117,7 +117,7 @@ static void take_head(struct exchange *x, const char *p, size_t n)
     buf_fini(&held);
 }
 
-static void on_read(struct stream *s, void *arg, const char *p, size_t n)
+HOT static void on_read(struct stream *s, void *arg, const char *p, size_t n)
 {
     (void)s;
     struct pool_conn *c = arg;
@@ -137,7 +137,7 @@ static void on_read(struct stream *s, void *arg, const char *p, size_t n)
     exchange_leave(x);
 }
 
-static void on_read_done(struct stream *s, void *arg)
+HOT static void on_read_done(struct stream *s, void *arg)
 {
     (void)s;
     struct exchange *x = ((struct pool_conn *)arg)->x;

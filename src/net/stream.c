@@ -219,7 +219,7 @@ void stream_break(struct stream *s, int err)
 /* libuv would read() into what it gets here. A socket's own call has the shorter way through the kernel, so
  * the bytes are taken here, and libuv, which gets no buffer, says no more than "no buffer" to on_read. What
  * is left in the socket shows in the next turn. */
-static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
+HOT static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 {
     (void)hint;
     struct stream *s = h->data;
@@ -228,7 +228,7 @@ static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
     while (s->loop->n_read < 0 && errno == EINTR);
     if (s->loop->n_read < 0)
         s->loop->n_read = errno == EAGAIN ? UV_EAGAIN : uv_translate_sys_error(errno);
-    *buf = uv_buf_init(NULL, 0);
+    *buf = (uv_buf_t){0};
 }
 
 /* A reset that came together with the last bytes looks like an end to libuv; the socket knows better. */
@@ -262,7 +262,7 @@ static void on_end(struct stream *s, int err)
     }
 }
 
-static void on_read(uv_stream_t *u, ssize_t why, const uv_buf_t *buf)
+HOT static void on_read(uv_stream_t *u, ssize_t why, const uv_buf_t *buf)
 {
     (void)buf;
     struct stream *s = u->data;
@@ -390,7 +390,7 @@ static void stream_queue(struct stream *s, const struct iovec *iov, unsigned n, 
 /* What the socket takes at once, or a negative libuv code. libuv would do it with writev, whose way through
  * the kernel is longer; that of send is the shortest, and copying a few pages costs less than the difference.
  * Nothing of ours is queued in libuv (s->out). */
-static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n, size_t total)
+HOT static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n, size_t total)
 {
     const struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
     const char *p = iov->iov_base;
@@ -413,7 +413,7 @@ static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n, s
     return errno == EWOULDBLOCK || errno == ENOBUFS ? UV_EAGAIN : uv_translate_sys_error(errno);
 }
 
-int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
+HOT int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
 {
     size_t total = 0, sent = 0;
     for (unsigned i = 0; i < n; i++)
@@ -433,7 +433,7 @@ int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)
     return 0;
 }
 
-int stream_writev(struct stream *s, const struct iovec *iov, unsigned n)
+HOT int stream_writev(struct stream *s, const struct iovec *iov, unsigned n)
 {
     CHECK(n <= WRITEV_MAX);
     if (s->closed || s->on_connect)
@@ -443,7 +443,7 @@ int stream_writev(struct stream *s, const struct iovec *iov, unsigned n)
     return s->tls ? stream_tls_writev(s, iov, n) : stream_send_raw(s, iov, n);
 }
 
-size_t stream_queued(const struct stream *s)
+HOT size_t stream_queued(const struct stream *s)
 {
     return s->out ? uv_stream_get_write_queue_size(&s->u.stream) + s->out->waiting.n : 0;
 }
