@@ -36,7 +36,7 @@ static void prefill(struct json_out *o, const struct provider *p, uint64_t now_m
     json_out_object(o);
     json_out_member_u64(o, "open", provider_prefill_open(p));
     json_out_member_u64(o, "backlog_tokens", (uint64_t)provider_prefill_backlog(p, now_ms * 1000));
-    json_out_member_u64(o, "tokens_per_sec", (uint64_t)provider_prefill_rate(p));
+    json_out_member_u64(o, "tokens_per_sec", (uint64_t)provider_prefill_rate(p, now_ms * 1000));
     json_out_object_end(o);
 }
 

@@ -340,7 +340,7 @@ static void only(struct balancer *b, const struct pick_context *c, unsigned inde
 {
     const struct prefill_state *s = b->state;
     const struct provider *x = b->providers[index];
-    double rate = provider_prefill_rate(x);
+    double rate = provider_prefill_rate(x, c->now_us);
     uint32_t depth, room;
     struct mirror_lane_set set;
     mirror_lane_set_init(&set, &s->lane[index], 1);

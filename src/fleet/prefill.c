@@ -18,16 +18,39 @@
 enum { LEARN_TOKENS_MIN = 128, LEARN_COUNT_MIN = 4 };
 #define FADE 0.95
 
+/* A replica that was slow once, and for that got nothing ever since, would never show that it is fast again.
+ */
+#define FORGET_US (300 * UINT64_C(1000000))
+
 /* vLLM and SGLang begin to preempt near here. */
 #define FULL_KV 0.95
 enum { FULL_WAITING = 32 };
+
+/* Whether a rate that was learnt up to then says nothing any more. */
+static bool is_over(uint64_t since_us, uint64_t now_us)
+{
+    return now_us > since_us && now_us - since_us > FORGET_US;
+}
+
+static void forget(struct provider *p)
+{
+    struct prefill *f = &p->prefill;
+    pthread_mutex_lock(&p->lock);
+    f->tokens = f->us = 0;
+    f->n_learnt = 0;
+    atomic_store_explicit(&f->rate, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&p->lock);
+}
 
 void provider_prefill_begin(struct provider *p, uint32_t tokens, uint64_t now_us)
 {
     CHECK(tokens <= PREFILL_CHARGE_MAX);
     struct prefill *f = &p->prefill;
-    if (atomic_fetch_add_explicit(&f->open, 1, memory_order_relaxed) == 0)
-        atomic_store_explicit(&f->since_us, now_us, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&f->open, 1, memory_order_relaxed) == 0) {
+        uint64_t before = atomic_exchange_explicit(&f->since_us, now_us, memory_order_relaxed);
+        if (UNLIKELY(before != 0 && is_over(before, now_us)))
+            forget(p);
+    }
     atomic_fetch_add_explicit(&f->charged, tokens, memory_order_relaxed);
 }
 
@@ -73,9 +96,19 @@ uint64_t provider_prefill_charged(const struct provider *p)
     return atomic_load_explicit(&p->prefill.charged, memory_order_relaxed);
 }
 
-double provider_prefill_rate(const struct provider *p)
+/* A double's bits. */
+static inline uint64_t rate_now(const struct prefill *f, uint64_t now_us)
 {
-    return bits_to_double(atomic_load_explicit(&p->prefill.rate, memory_order_relaxed));
+    uint64_t rate = atomic_load_explicit(&f->rate, memory_order_relaxed);
+    return atomic_load_explicit(&f->open, memory_order_relaxed) == 0 &&
+                   is_over(atomic_load_explicit(&f->since_us, memory_order_relaxed), now_us)
+               ? 0
+               : rate;
+}
+
+double provider_prefill_rate(const struct provider *p, uint64_t now_us)
+{
+    return bits_to_double(rate_now(&p->prefill, now_us));
 }
 
 static double backlog(const struct prefill *f, uint64_t rate_bits, uint64_t now_us)
@@ -110,7 +143,7 @@ struct prefill_summary providers_prefill_look(struct provider *const *p, unsigne
     for (unsigned i = 0; i < n; i++) {
         const struct provider *x = p[i];
         const struct prefill *f = &x->prefill;
-        uint64_t rate = atomic_load_explicit(&f->rate, memory_order_relaxed);
+        uint64_t rate = rate_now(f, now_us);
         ret_rate[i] = bits_to_double(rate);
         ret_backlog[i] = backlog(f, rate, now_us);
         sum.rates += bits_to_double(rate);

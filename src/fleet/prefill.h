@@ -28,9 +28,9 @@ unsigned provider_prefill_open(const struct provider *p);
 uint64_t provider_prefill_charged(const struct provider *p);
 double provider_prefill_backlog(const struct provider *p, uint64_t now_us);
 
-/* Learnt tokens a second; 0 = not known yet. And how many first tokens have been seen since the provider was
- * new or restarted. */
-double provider_prefill_rate(const struct provider *p);
+/* Learnt tokens a second; 0 = not known yet, or not any more, as nothing was asked for five minutes. And how
+ * many first tokens have been seen since the provider was new or restarted. */
+double provider_prefill_rate(const struct provider *p, uint64_t now_us);
 unsigned provider_prefill_answers(const struct provider *p);
 
 /* The engine's own metrics, when fresh, say that its cache memory or its queue is full. */

@@ -242,13 +242,49 @@ static void test_mixed_hardware(void **state)
             provider_prefill_begin(provider_of(&p, t), 4000, at);
             provider_prefill_end(provider_of(&p, t), 4000, at, at + (t ? 100000 : 500000));
         }
-    assert_true(fabs(provider_prefill_rate(provider_of(&p, 0)) - 8000) < 10);
-    assert_true(fabs(provider_prefill_rate(provider_of(&p, 1)) - 40000) < 10);
+    assert_true(fabs(provider_prefill_rate(provider_of(&p, 0), 10000000) - 8000) < 10);
+    assert_true(fabs(provider_prefill_rate(provider_of(&p, 1), 10000000) - 40000) < 10);
     for (uint64_t i = 0; i < 60; i++) {
         make_prompt(&q, 300 + i, 400, 1, 400);
         n[pick_at(&p, &q, 20000000).index]++;
     }
     assert_true(n[1] >= 47 && n[1] <= 53); /* five sixths */
+    pool_fini(&p);
+}
+
+/* Eight prompts of 4,000 tokens, each read in <us>, the last one by <at>. */
+static void read_eight(struct provider *x, uint64_t us, uint64_t at)
+{
+    for (uint64_t i = 0; i < 8; i++) {
+        uint64_t from = at - (8 - i) * us;
+        provider_prefill_begin(x, 4000, from);
+        provider_prefill_end(x, 4000, from, from + us);
+    }
+}
+
+/* Target 1 was slow for a while and got nothing from then on: after five minutes it is taken for one like the
+ * others, and what it shows then is what counts. */
+static void test_a_slow_time_is_forgotten(void **state)
+{
+    enum { MINUTE = 60000000 };
+    struct pool p;
+    struct prompt q;
+    unsigned n[2] = {0};
+    pool_with_cache(&p, 2, 0, 0);
+    struct provider *fast = provider_of(&p, 0), *slow = provider_of(&p, 1);
+    read_eight(fast, 500000, 1 * MINUTE);
+    read_eight(slow, 5000000, 1 * MINUTE);
+    read_eight(fast, 500000, 5 * MINUTE);
+    assert_true(fabs(provider_prefill_rate(slow, 6 * MINUTE) - 800) < 1);
+    assert_true(provider_prefill_rate(slow, 6 * MINUTE + 1) == 0);
+    assert_true(fabs(provider_prefill_rate(fast, 6 * MINUTE + 1) - 8000) < 10);
+    for (uint64_t i = 0; i < 60; i++) {
+        make_prompt(&q, 300 + i, 400, 1, 400);
+        n[pick_at(&p, &q, 7 * MINUTE).index]++;
+    }
+    assert_in_range(n[1], 28, 32);
+    assert_true(provider_prefill_rate(slow, 7 * MINUTE) == 0); /* asked anew, nothing shown yet */
+    assert_true(fabs(provider_prefill_rate(fast, 7 * MINUTE) - 8000) < 10);
     pool_fini(&p);
 }
 
@@ -682,6 +718,7 @@ int main(void)
         cmocka_unit_test(test_siblings),
         cmocka_unit_test(test_full_engines_are_left_alone),
         cmocka_unit_test(test_mixed_hardware),
+        cmocka_unit_test(test_a_slow_time_is_forgotten),
         cmocka_unit_test(test_backlog_shrinks),
         cmocka_unit_test(test_a_new_replica_ramps_up),
         cmocka_unit_test(test_home),
