@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
+#include <time.h>
 
 #include "balance/kv_ids.h"
 #include "balance/kv_source.h"
@@ -350,6 +352,87 @@ static void test_race(void **state)
     cache_end(&x.c);
 }
 
+/* However full the tables are just now. */
+static void test_memory(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 500000, PROMPT = 100 };
+    struct cache c = cache_new("memory", 1, BLOCKS);
+    double most = 0;
+    for (unsigned p = 0; p < BLOCKS / PROMPT; p++) {
+        put_prompt(&c, p, PROMPT);
+        double bytes = (double)(kv_sources_shared_bytes() + kv_source_bytes(c.source));
+        if (p > BLOCKS / PROMPT / 2)
+            most = fmax(most, bytes / (double)kv_source_blocks(c.source));
+    }
+    assert_int_equal(kv_source_blocks(c.source), BLOCKS);
+    assert_true(most > 55 && most <= 64);
+    cache_end(&c);
+}
+
+/* The writer stands still wherever a signal finds it; picks are answered meanwhile. */
+static atomic_bool hold, held;
+
+static void stand_still(int number)
+{
+    atomic_store(&held, true);
+    while (atomic_load(&hold))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    atomic_store(&held, false);
+}
+
+static void *writes(void *arg)
+{
+    struct race *x = arg;
+    for (unsigned p = 10; !atomic_load(&x->over); p = p < 200 ? p + 1 : 10) {
+        put_prompt(&x->c, p, 100);
+        for (unsigned i = 100; p % 2 && i-- > 0;)
+            kv_source_remove(x->c.source, 1, hash_of(p, i), KV_TIER_GPU);
+        if (p % 31 == 0)
+            kv_source_clear(x->c.source, 1);
+        kv_sources_sweep(300);
+    }
+    return NULL;
+}
+
+static void test_nobody_waits(void **state)
+{
+    (void)state;
+    struct race x = {.c = cache_new("waits", 2, 100000)};
+    put_prompt(&x.c, 1, 64);
+    x.c.rank = 1;
+    static uint32_t t[BS * 64];
+    write_prompt(t, 1, BS * 64);
+    struct token_ids ids = {.id = t, .n = BS * 64};
+    struct kv_ask ask = {x.c.source, "m"};
+    struct kv_share s;
+    kv_match(&ids, SPAN_NONE, 2, &ask, 1, &s); /* this thread is known to the sections from now on */
+    struct sigaction act = {.sa_handler = stand_still};
+    sigaction(SIGUSR1, &act, NULL);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, writes, &x), 0);
+    uint64_t end = clock_mono_ms() + 60000;
+    for (unsigned round = 0; round < 100; round++) {
+        atomic_store(&hold, true);
+        pthread_kill(thread, SIGUSR1);
+        while (!atomic_load(&held))
+            assert_true(clock_mono_ms() < end);
+        for (unsigned i = 0; i < 10; i++) { /* a lock that the writer holds would keep this here for good */
+            kv_match(&ids, SPAN_NONE, 2, &ask, 1, &s);
+            assert_int_equal(s.tokens, BS * 64);
+            assert_true(kv_source_is_fresh(x.c.source, 2));
+            (void)kv_source_blocks(x.c.source);
+        }
+        atomic_store(&hold, false);
+        while (atomic_load(&held))
+            assert_true(clock_mono_ms() < end);
+    }
+    atomic_store(&x.over, true);
+    pthread_join(thread, NULL);
+    x.c.rank = 0;
+    cache_end(&x.c);
+}
+
 /* Who comes late hears of later blocks first. What they are called must not change when the first prompt or
  * the first question comes; the first test, as it needs a process in which none has. */
 static void test_late(void **state)
@@ -377,9 +460,10 @@ static void test_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late),  cmocka_unit_test(test_shares), cmocka_unit_test(test_trust),
-        cmocka_unit_test(test_ranks), cmocka_unit_test(test_cap),    cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_picks), cmocka_unit_test(test_race),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_shares), cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_cap),    cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_picks),  cmocka_unit_test(test_race),   cmocka_unit_test(test_nobody_waits),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
