@@ -22,7 +22,7 @@ struct explain_record {
     char id[ID_MAX];
     size_t id_n;
     const char *result, *reason;
-    uint64_t at_ms;
+    uint64_t at_ms, serial;
     struct cache_digest key;
     uint64_t route;
     bool was_stored; /* the rest is set with it */
@@ -43,7 +43,7 @@ struct hit {
     uint8_t id_n;
     const char *layer, *reason;
     struct explain_entry entry;
-    uint64_t at_ms;
+    uint64_t at_ms, serial;
 };
 
 struct hit_ring {
@@ -54,6 +54,7 @@ struct hit_ring {
 };
 
 struct explain {
+    _Atomic uint64_t serial; /* of notes and hits: several may come in a millisecond */
     struct hit_ring hits[EXPLAIN_RINGS];
     pthread_mutex_t lock;
     struct explain_record *recent[EXPLAIN_RECENT], *stored[EXPLAIN_STORED];
@@ -131,6 +132,7 @@ struct explain_record *explain_note(struct explain *e, struct span request_id, c
     r->result = result;
     r->reason = reason;
     r->at_ms = now_ms;
+    r->serial = atomic_fetch_add_explicit(&e->serial, 1, memory_order_relaxed);
     if (key)
         r->key = *key;
     r->refs = 1; /* the caller's */
@@ -186,6 +188,7 @@ void explain_hit(struct explain *e, struct span request_id, const char *layer, c
     h->reason = reason;
     h->entry = *entry;
     h->at_ms = now_ms;
+    h->serial = atomic_fetch_add_explicit(&e->serial, 1, memory_order_relaxed);
     pthread_mutex_unlock(&ring->lock);
 }
 
@@ -344,7 +347,7 @@ static bool find_hit(struct explain *e, struct span id, struct hit *ret)
         pthread_mutex_lock(&ring->lock);
         for (unsigned i = 0; ring->hit && i < EXPLAIN_HITS; i++) {
             const struct hit *h = &ring->hit[i];
-            if (h->layer && span_eq(span_of(h->id, h->id_n), id) && (!found || h->at_ms >= ret->at_ms)) {
+            if (h->layer && span_eq(span_of(h->id, h->id_n), id) && (!found || h->serial > ret->serial)) {
                 *ret = *h;
                 found = true;
             }
@@ -370,7 +373,7 @@ bool explain_write(struct explain *e, struct span request_id, const struct cache
     bool is_hit = find_hit(e, request_id, &hit);
     pthread_mutex_lock(&e->lock);
     const struct explain_record *r = find(e, request_id);
-    if (r && !(is_hit && hit.at_ms >= r->at_ms))
+    if (r && !(is_hit && hit.serial > r->serial))
         write_answer(e, r, purge, out); /* clients may use an id again: the last one counts */
     else if (is_hit)
         write_hit(&hit, out);
