@@ -88,6 +88,13 @@ static char *put_string(char *w, struct span s)
             i += 8;
             continue;
         }
+        /* Fewer than eight are left: with those before them, which then were plain and stand in front of <w>.
+         */
+        if (s.n >= 8 && s.n - i < 8 && (memcpy(&eight, p + s.n - 8, 8), are_plain(eight))) {
+            memcpy(w - (i + 8 - s.n), &eight, 8);
+            w += s.n - i;
+            break;
+        }
         if (LIKELY(is_plain(p[i]))) {
             *w++ = (char)p[i++];
             continue;

@@ -89,6 +89,30 @@ static void bytes_that_clients_send(void **state)
     }
 }
 
+/* Eight bytes are looked at at once, and the last ones together with those before them: one that needs more
+ * than to be copied, at each place of strings of each length. */
+static void each_place_of_short_strings(void **state)
+{
+    (void)state;
+    enum { LEN_MAX = 34 };
+    static const char odd[] = {'x', '"', '\\', '\n', 0x1f, 0x7f};
+    for (size_t n = 1; n < LEN_MAX; n++)
+        for (size_t at = 0; at < n * sizeof odd; at++) {
+            char raw[LEN_MAX];
+            for (size_t i = 0; i < n; i++)
+                raw[i] = (char)('a' + i % 26);
+            raw[at / sizeof odd] = odd[at % sizeof odd];
+            struct buf b;
+            buf_init(&b, 1 << 16);
+            row_format(&b, &(struct row){.path = span_of(raw, n)});
+            json_t *j = parse_line(&b), *path = json_object_get(j, "path");
+            assert_int_equal(json_string_length(path), n);
+            assert_memory_equal(json_string_value(path), raw, n);
+            json_decref(j);
+            buf_fini(&b);
+        }
+}
+
 static void random_bytes_stay_json(void **state)
 {
     (void)state;
@@ -269,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_line),
         cmocka_unit_test(bytes_that_clients_send),
+        cmocka_unit_test(each_place_of_short_strings),
         cmocka_unit_test(random_bytes_stay_json),
         cmocka_unit_test(money_reads_back),
         cmocka_unit_test(maximum_of_the_buf),
