@@ -188,6 +188,7 @@ struct pick_receipt {
         uint32_t depth, settled; /* leading blocks that were expected to be cached; of these for sure */
         uint32_t generation;     /* of the mirror's lane */
         uint32_t open;           /* of its closed loop */
+        uint32_t claim;          /* of the prompt, until it is recorded; 0 = none */
         bool is_charged, is_predicted;
     } prefill;
 };

@@ -12,7 +12,8 @@
  * Equal costs, always: fewest prompts recorded for the size of the cache (R1), then by turns.
  *
  * A pick only reads, and charges the chosen one's provider: no lock, and the same cost however much of the
- * prompt is new. What it means for the mirrors is told by balance_record, when the request is on its way.
+ * prompt is new. What it means for the mirrors is told by balance_record, when the request is on its way;
+ * until then a claim tells the picks of other threads (prefill_claims.h).
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -181,6 +182,20 @@ static inline double greater(double x, double y)
     return x > y ? x : y;
 }
 
+/* What others are about to record counts as recorded. */
+static void add_claims(const struct prefill_state *s, const struct pick_context *c, struct table *t)
+{
+    const struct prefill_claims *claims = &s->memory->claims;
+    uint64_t shown = atomic_load_explicit(&claims->shown, memory_order_acquire);
+    for (; UNLIKELY(shown != 0); shown &= shown - 1) {
+        uint32_t lane, depth = prefill_claim_match(claims, (unsigned)__builtin_ctzll(shown), c->blocks.key,
+                                                   c->blocks.n, &lane);
+        for (unsigned k = 0; depth > 0 && k < t->n; k++)
+            if (t->lane[k] == lane && depth > t->depth[k])
+                t->depth[k] = depth;
+    }
+}
+
 static void weigh(const struct balancer *b, const struct pick_context *c, double mean, struct table *t)
 {
     const struct prefill_state *s = b->state;
@@ -189,6 +204,7 @@ static void weigh(const struct balancer *b, const struct pick_context *c, double
     double bytes = (double)c->blocks.bytes, tokens = 1 / prefill_token_bytes(s->memory),
            miss_weight = b->settings.miss_weight, least = AFFINITY_SHARE_MIN * bytes;
     mirror_match(m, c->blocks.key, c->blocks.n, t->lanes, t->depth, t->room);
+    add_claims(s, c, t);
     const double *restrict backlog = t->backlog, *restrict rate = t->rate;
     const uint32_t *restrict depth = t->depth, *restrict room = t->room;
     double *restrict has = t->has, *restrict cost = t->cost;
@@ -284,6 +300,8 @@ static void charge(struct balancer *b, const struct pick_context *c, unsigned in
         return;
     r->generation = mirror_generation(s->memory->mirror, lane);
     r->is_predicted = true;
+    if (depth < c->blocks.n)
+        r->claim = prefill_claim_begin(&s->memory->claims, lane, c->blocks.key, c->blocks.n);
 }
 
 /* The prompt is the chosen one's from now on. */
@@ -297,6 +315,10 @@ static void record(struct balancer *b, const struct prompt_blocks *blocks, struc
     struct prefix_loop *loop = prefill_loop(s->memory, lane);
     r->settled = prefix_loop_settled(loop, blocks->key, r->depth);
     r->mirror = mirror_record(s->memory->mirror, lane, blocks->key, blocks->n);
+    if (r->mirror.generation && r->mirror.before < r->settled) /* a claim that is not recorded yet */
+        r->settled = r->mirror.before;
+    prefill_claim_end(&s->memory->claims, r->claim);
+    r->claim = 0;
     if (r->mirror.depth <= r->mirror.before)
         return;
     uint32_t before = r->mirror.before;

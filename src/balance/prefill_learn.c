@@ -16,6 +16,9 @@ void prefill_first_token(struct balancer *b, struct pick_receipt *receipt, uint6
 {
     struct prefill_receipt *r = &receipt->prefill;
     provider_prefill_end(b->providers[r->target], r->charge, is_timed ? r->picked_us : 0, now_us);
+    const struct prefill_state *s = b->state;
+    prefill_claim_end(&s->memory->claims, r->claim); /* it was given up before it was recorded */
+    r->claim = 0;
     struct prefix_loop *loop = loop_of(b, r->target);
     if (loop && r->open)
         prefix_loop_close(loop, r->open);

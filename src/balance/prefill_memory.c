@@ -2,9 +2,11 @@
 #include "balance/prefill_memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "balance/block_chain.h"
 #include "base/bits.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "fleet/prefill.h"
 
@@ -12,7 +14,9 @@
 
 struct prefill_memory *prefill_memory_new(void)
 {
-    struct prefill_memory *m = MEM_NEW(struct prefill_memory);
+    struct prefill_memory *m = aligned_alloc(_Alignof(struct prefill_memory), sizeof *m);
+    CHECK_MSG(m != NULL, "out of memory");
+    memset(m, 0, sizeof *m);
     atomic_init(&m->refs, 1);
     m->mirror = mirror_new();
     atomic_init(&m->token_bytes, double_to_bits(BYTES_PER_TOKEN));

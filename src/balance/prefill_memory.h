@@ -9,6 +9,7 @@
 
 #include "balance/block_chain.h"
 #include "balance/mirror.h"
+#include "balance/prefill_claims.h"
 #include "balance/prefix_loop.h"
 #include "balance/strategy.h"
 
@@ -25,6 +26,7 @@ struct prefill_memory {
     double bytes, tokens;                    /* fading */
     _Atomic uint64_t token_bytes;            /* a double */
     struct placement_sink sink;
+    struct prefill_claims claims;
 };
 
 struct prefill_memory *prefill_memory_new(void);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "balance/block_chain.h"
+#include "balance/prefill_claims.h"
 #include "base/hash.h"
 #include "fleet/prefill.h"
 
@@ -152,33 +153,64 @@ static void test_a_failed_attempt_leaves_nothing(void **state)
     pool_fini(&p);
 }
 
-/* Between a pick and its record the charge is known and the prompt is not; a pick that was given up in
- * between leaves neither. */
+/* Between a pick and its record siblings see that it is coming, by half at least; a pick that was given up in
+ * between leaves nothing. */
 static void test_a_pick_is_recorded_when_told(void **state)
 {
     struct pool p;
-    struct prompt q;
+    struct prompt q, sibling;
     struct request r;
     pool_with_cache(&p, 2, 0, 0);
-    make_prompt(&q, 3, 100, 3, 100);
+    make_prompt(&q, 3, 130, 3, 140);
+    make_prompt(&sibling, 3, 130, 4, 140);
     request_init(&r, &p);
     r.c.now_us = 1000;
-    r.c.blocks = (struct prompt_blocks){q.key, q.n, 100 * BLOCK_BYTES, q.key[0]};
-    struct pick first = balance_pick(p.balancer, &r.c), second = balance_pick(p.balancer, &r.c);
-    assert_int_not_equal(first.index, second.index); /* the other one is charged */
-    assert_int_equal(provider_prefill_charged(provider_of(&p, (unsigned)first.index)), 1600);
-    assert_true(second.why.share == 0);
-    balance_first_token(p.balancer, &second.receipt, 1000, false);
-    balance_withdraw(p.balancer, &second.receipt); /* never recorded */
+    r.c.blocks = (struct prompt_blocks){q.key, q.n, 140 * BLOCK_BYTES, q.key[0]};
+    struct pick given_up = balance_pick(p.balancer, &r.c);
+    balance_first_token(p.balancer, &given_up.receipt, 1000, false);
+    balance_withdraw(p.balancer, &given_up.receipt); /* never recorded */
+    struct pick first = balance_pick(p.balancer, &r.c);
+    assert_true(first.why.share == 0);
+    r.c.blocks.key = sibling.key;
+    struct pick second = balance_pick(p.balancer, &r.c);
+    assert_int_equal(second.index, first.index);
+    assert_int_equal(second.receipt.prefill.depth, 127);
+    r.c.blocks.key = q.key;
     balance_record(p.balancer, &r.c.blocks, &first.receipt);
+    r.c.blocks.key = sibling.key;
+    balance_record(p.balancer, &r.c.blocks, &second.receipt);
+    assert_int_equal(second.receipt.prefill.settled, 0); /* the first one is still being read */
+    assert_int_equal(second.receipt.prefill.mirror.before, 130);
     struct pick third = pick_at(&p, &q, 1000);
     assert_int_equal(third.index, first.index);
     assert_true(third.why.share == 1);
-    assert_int_equal(third.receipt.prefill.settled, 0); /* the first one is still being read */
     balance_first_token(p.balancer, &first.receipt, 1000, false);
+    balance_first_token(p.balancer, &second.receipt, 1000, false);
     balance_first_token(p.balancer, &third.receipt, 1000, false);
     assert_nothing_charged(&p);
     pool_fini(&p);
+}
+
+/* More claims than there is room for. */
+static void test_claims_without_room(void **state)
+{
+    enum { N = CLAIMS_MAX + 5 };
+    static struct prefill_claims c;
+    uint32_t id[N], lane;
+    struct prompt q, other;
+    make_prompt(&q, 5, 200, 5, 200);
+    make_prompt(&other, 6, 200, 6, 200);
+    for (unsigned i = 0; i < N; i++) {
+        id[i] = prefill_claim_begin(&c, i, q.key, q.n);
+        assert_int_equal(id[i] != 0, i < CLAIMS_MAX);
+    }
+    assert_int_equal(prefill_claim_match(&c, 7, q.key, q.n, &lane), 127);
+    assert_int_equal(lane, 7);
+    assert_int_equal(prefill_claim_match(&c, 7, q.key, 20, &lane), 15);
+    assert_int_equal(prefill_claim_match(&c, 7, other.key, other.n, &lane), 0);
+    for (unsigned i = 0; i < N; i++)
+        prefill_claim_end(&c, id[i]);
+    assert_true(c.shown == 0 && c.taken == 0);
 }
 
 /* Siblings before the first token: all but a few follow the first, until waiting costs more. */
@@ -715,6 +747,7 @@ int main(void)
         cmocka_unit_test(test_waiting_against_caching),
         cmocka_unit_test(test_a_failed_attempt_leaves_nothing),
         cmocka_unit_test(test_a_pick_is_recorded_when_told),
+        cmocka_unit_test(test_claims_without_room),
         cmocka_unit_test(test_siblings),
         cmocka_unit_test(test_full_engines_are_left_alone),
         cmocka_unit_test(test_mixed_hardware),
