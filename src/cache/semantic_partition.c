@@ -10,8 +10,9 @@ static void put(void *arg, const char *p, size_t n)
     digest_add(arg, p, n);
 }
 
-/* System and developer turns, each with its place. The number of turns is not in it, nor are the others. */
-static void add_instructions(struct digest_writer *w, const struct canon *c)
+/* System and developer turns, each with its place; of the others the role, as the words of one turn can read
+ * like several ("a", "assistant b", "user c"). */
+static void add_turns(struct digest_writer *w, const struct canon *c)
 {
     uint32_t messages = json_get(c->doc, 0, "messages");
     uint64_t place = 0;
@@ -22,6 +23,9 @@ static void add_instructions(struct digest_writer *w, const struct canon *c)
             digest_add_framed(w, SPAN("instruction"));
             digest_add_u64(w, place);
             canon_turn(c, t);
+        } else {
+            digest_add_framed(w, SPAN("turn"));
+            canon_plain(c, json_get(c->doc, t, "role"));
         }
         place++;
     }
@@ -58,6 +62,6 @@ void semantic_partition(const struct key_input *in, const struct semantic_source
                       .put = put,
                       .arg = &w};
     canon_body(&c);
-    add_instructions(&w, &c);
+    add_turns(&w, &c);
     digest_end(&w, ret);
 }

@@ -21,7 +21,7 @@ def pair(new_upstream, new_gateway, new_redis, keys="", more="", cache="", **opt
 
 
 def stream_keys(redis):
-    return redis.keys("rolter:cache:semantic:v4:*")
+    return redis.keys("rolter:cache:semantic:v5:*")
 
 
 def stored(redis, n=1):

@@ -143,7 +143,7 @@ static void a_gateway_that_starts_reads_back_in_pages(void **state)
         put(0, &here, n, DIMS, LIFE);
     struct answer a = {0};
     answer_init(&a);
-    char key[160] = "test:cache:semantic:v4:{01";
+    char key[160] = "test:cache:semantic:v5:{01";
     for (int i = 1; i < 32; i++)
         strcat(key, "00");
     strcat(key, "}");
@@ -170,7 +170,7 @@ static void lives_end_and_foreign_bytes_do_no_harm(void **state)
     put(0, &here, 1, DIMS, 30);
     put(0, &here, 2, DIMS, LIFE);
     uint64_t end = clock_wall_ms() + 40;
-    char key[160] = "test:cache:semantic:v4:{01";
+    char key[160] = "test:cache:semantic:v5:{01";
     for (int i = 1; i < 32; i++)
         strcat(key, "00");
     strcat(key, "}");

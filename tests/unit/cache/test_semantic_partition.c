@@ -167,12 +167,27 @@ static void text_and_attribution_do_not_split(void **state)
     expect(DIALECT_CHAT, CHAT(""), CHAT(",\"seed\":null"), true);
     expect(DIALECT_CHAT, CHAT(""),
            "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"name\":\"n\",\"content\":[{\"type\":\"text\","
-           "\"text\":\"a\"}]},"
-           "{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]}",
+           "\"text\":\"a\"}]}]}",
            true);
     expect(DIALECT_COMPLETIONS, "{\"prompt\":\"a\"}", "{\"prompt\":\"b\",\"user\":\"u\"}", true);
     expect(DIALECT_COMPLETIONS, "{\"prompt\":\"a\"}", "{\"prompt\":\"a\",\"suffix\":\"u\"}", false);
     expect(DIALECT_COMPLETIONS, "{\"prompt\":\"a\"}", "{\"prompt\":\"a\",\"messages\":[]}", false);
+}
+
+#define TURN(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+#define TURNS(list)      "{\"model\":\"m\",\"messages\":[" list "]}"
+
+/* The texts of the first two are equal, word for word. */
+static void roles_split(void **state)
+{
+    (void)state;
+    static const char *const three =
+        TURNS(TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c"));
+    expect(DIALECT_CHAT, TURNS(TURN("user", "a assistant b user c")), three, false);
+    expect(DIALECT_CHAT, TURNS(TURN("user", "a") "," TURN("user", "b") "," TURN("user", "c")), three, false);
+    expect(DIALECT_CHAT, TURNS(TURN("user", "x") "," TURN("assistant", "y") "," TURN("user", "z")), three,
+           true);
+    expect(DIALECT_MESSAGES, TURNS(TURN("user", "a assistant b user c")), three, false);
 }
 
 #define SYSTEM(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
@@ -250,17 +265,15 @@ static void the_layout_is_fixed(void **state)
     char hex[65];
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", d.b[i]);
-    assert_string_equal(hex, "2262053114ea59834ea36c104653ab5095d0bd0f398fdb3e6fa6d364254b35df");
+    assert_string_equal(hex, "2e25baa5d84cc9cf0b5848980d6486f0732dc7694576eeebc18cae0b839a3664");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_member_splits),
-        cmocka_unit_test(text_and_attribution_do_not_split),
-        cmocka_unit_test(instructions_split_with_their_places),
-        cmocka_unit_test(surroundings_split),
-        cmocka_unit_test(the_layout_is_fixed),
+        cmocka_unit_test(every_member_splits), cmocka_unit_test(text_and_attribution_do_not_split),
+        cmocka_unit_test(roles_split),         cmocka_unit_test(instructions_split_with_their_places),
+        cmocka_unit_test(surroundings_split),  cmocka_unit_test(the_layout_is_fixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
