@@ -325,17 +325,44 @@ static void close_sending_side(struct stream *s)
 
 static void on_written(uv_write_t *req, int status);
 
+/* What waits for a slow reader may be for its eyes only: no copy outlives its way. */
+static void forget(char *p, size_t n)
+{
+    if (n)
+        explicit_bzero(p, n);
+    free(p);
+}
+
+static void out_free(struct stream *s)
+{
+    forget(s->out->waiting.p, s->out->waiting.n);
+    MEM_FREE(s->out);
+}
+
+/* Room for <more> without the copy that growing in place would leave. */
+static void make_room(struct buf *b, size_t more)
+{
+    if (b->cap - b->n >= more)
+        return;
+    struct buf wider;
+    buf_init(&wider, SIZE_MAX / 2);
+    buf_reserve(&wider, b->n + (more > b->n ? more : b->n));
+    buf_add(&wider, b->p, b->n);
+    forget(b->p, b->n);
+    *b = wider;
+}
+
 static void stream_fly(struct stream *s, char *p, size_t n)
 {
     struct stream_out *o = s->out;
     o->flying = p;
+    o->flying_bytes = n;
     o->req.data = s;
     uv_buf_t buf = {.base = p, .len = n};
     int err = uv_write(&o->req, &s->u.stream, &buf, 1, on_written);
     if (err) {
-        free(o->flying);
-        buf_fini(&o->waiting);
-        MEM_FREE(s->out);
+        forget(o->flying, n);
+        out_free(s);
         stream_break(s, err);
     }
 }
@@ -344,7 +371,8 @@ static void on_written(uv_write_t *req, int status)
 {
     struct stream *s = req->data;
     struct stream_out *o = s->out;
-    MEM_FREE(o->flying);
+    forget(o->flying, o->flying_bytes);
+    o->flying = NULL;
     /* <closed> alone may be lingering, whose queue still goes out. */
     if (status == 0 && o->waiting.n && !uv_is_closing(&s->u.handle)) {
         char *p = o->waiting.p;
@@ -353,8 +381,7 @@ static void on_written(uv_write_t *req, int status)
         stream_fly(s, p, n);
         return;
     }
-    buf_fini(&o->waiting);
-    MEM_FREE(s->out);
+    out_free(s);
     if (uv_is_closing(&s->u.handle))
         return;
     if (s->shut_wanted && status == 0)
@@ -374,7 +401,7 @@ static void stream_queue(struct stream *s, const struct iovec *iov, unsigned n, 
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
     struct buf *to = s->out ? &s->out->waiting : &b;
-    buf_reserve(to, total - skip);
+    make_room(to, total - skip);
     for (unsigned i = 0; i < n; i++) {
         size_t cut = skip < iov[i].iov_len ? skip : iov[i].iov_len;
         buf_add(to, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
@@ -389,7 +416,8 @@ static void stream_queue(struct stream *s, const struct iovec *iov, unsigned n, 
 
 /* What the socket takes at once, or a negative libuv code. libuv would do it with writev, whose way through
  * the kernel is longer; that of send is the shortest, and copying a few pages costs less than the difference.
- * Nothing of ours is queued in libuv (s->out). */
+ * No copy is left behind: it may be of what only the client may see. Nothing of ours is queued in libuv
+ * (s->out). */
 HOT static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned n, size_t total)
 {
     const struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
@@ -408,9 +436,11 @@ HOT static ssize_t send_now(struct stream *s, const struct iovec *iov, unsigned 
         r = n == 1 ? send(fd, p, total, MSG_DONTWAIT | MSG_NOSIGNAL)
                    : sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (r < 0 && errno == EINTR);
-    if (r >= 0)
-        return r;
-    return errno == EWOULDBLOCK || errno == ENOBUFS ? UV_EAGAIN : uv_translate_sys_error(errno);
+    if (r < 0)
+        r = errno == EWOULDBLOCK || errno == ENOBUFS ? UV_EAGAIN : uv_translate_sys_error(errno);
+    if (p == s->loop->gather)
+        explicit_bzero(s->loop->gather, total);
+    return r;
 }
 
 HOT int stream_send_raw(struct stream *s, const struct iovec *iov, unsigned n)

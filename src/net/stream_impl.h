@@ -15,6 +15,7 @@ struct stream_tls;
 struct stream_out {
     uv_write_t req;
     char *flying;
+    size_t flying_bytes;
     struct buf waiting;
 };
 

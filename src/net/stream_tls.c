@@ -377,7 +377,10 @@ static size_t encrypt_record(struct stream_tls *t, const struct iovec **iov, uns
     if (got == 0)
         return 0;
     ERR_clear_error();
-    return SSL_write_ex(t->ssl, from, got, &written) == 1 ? written : SIZE_MAX;
+    bool done = SSL_write_ex(t->ssl, from, got, &written) == 1;
+    if (from == t->loop->gather)
+        explicit_bzero(t->loop->gather, got); /* as in send_now */
+    return done ? written : SIZE_MAX;
 }
 
 int stream_tls_writev(struct stream *s, const struct iovec *iov, unsigned n)

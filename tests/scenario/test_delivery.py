@@ -2,14 +2,17 @@
 """The delivery policy on every way that a reply goes out: whatever its source, the client gets what it would have got
 without a cache, and the bill is the upstream's own."""
 
+import http.client
 import json
+import socket
 import threading
 import time
 
 import pytest
 
+from certificates import Authority
 from cache_rig import PRICES as SEMANTIC_PRICES, caching
-from harness import chat, wait_until
+from harness import DEADLINE, Headers, Response, chat, wait_until
 from semantic_rig import Vectors, semantic
 from services import Sanitizer, Service
 from test_policy import (APPLY, CHAT, MESSAGES, PATHS, SECRET, ask, guardrails, pii, plugin, rule, said, stream_of,
@@ -339,25 +342,65 @@ def test_each_gets_own_values_back(new_upstream, new_gateway):
         assert "@example.com" not in seen and not [t for t in sanitizer.tokens if t in seen]
 
 
-def test_nothing_restored_stays_in_memory(new_upstream, new_gateway):
+class TlsClient:
+    """A kept connection to a gateway that listens with TLS."""
+
+    def __init__(self, gateway, authority):
+        self.connection = http.client.HTTPSConnection("127.0.0.1", gateway.port, context=authority.client_context(),
+                                                      timeout=DEADLINE)
+
+    def post(self, path, body):
+        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        reply = self.connection.getresponse()
+        return Response(reply.status, Headers(reply.getheaders()), reply.read(), True, 0)
+
+
+class SlowClient:
+    """Takes a reply in small sips, so that most of it waits in the gateway."""
+
+    def __init__(self, gateway):
+        self.gateway = gateway
+
+    def post(self, path, body):
+        text = json.dumps(body)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.settimeout(DEADLINE)
+            s.connect(("127.0.0.1", self.gateway.port))
+            s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                      f"Content-Length: {len(text)}\r\n\r\n{text}".encode())
+            reply = http.client.HTTPResponse(s)
+            reply.begin()
+            return Response(reply.status, Headers(reply.getheaders()), reply.read(), True, 0)
+
+
+@pytest.mark.parametrize("client", ["plain", "tls", "slow"])
+def test_nothing_restored_stays_in_memory(client, new_upstream, new_gateway, tmp_path):
     """What only the restoring service knows is nowhere in the process when the request is over."""
     hidden = "xyzzy-" + "-".join(str(n * 7919) for n in range(3, 9))
+    name = hidden * (150000 if client == "slow" else 1) # more than sockets hold
 
     def restore(call):
         body = call.json()
         if call.target.endswith("/restore"):
-            text = json.dumps(body["content"]).replace("<NAME>", hidden)
+            text = json.dumps(body["content"]).replace("<NAME>", name)
             call.reply(200, {"content": json.loads(text), "restored": 1})
         else:
             call.reply(200, {"content": body["content"], "restoration_token": "tok-" + hidden[::-1]})
     service, gate = new_upstream(restore), Gate(new_upstream, "hello <NAME>")
-    gateway = new_gateway(caching([gate.upstream], more=pii(service, restoration="trusted_downstream")),
-                          server="workers = 1", rows=True)
-    for source in ("miss", "hit"):
-        reply = gateway.post(CHAT, chat("who?"))
-        assert said(CHAT, reply) == f"hello {hidden}" and reply.headers["x-rolter-cache"] == source
-        gateway.row_of(reply)
-    wait_idle(gateway)
+    server = "workers = 1"
+    if client == "tls":
+        authority = Authority(tmp_path)
+        cert, key = authority.issue("server", "IP:127.0.0.1,DNS:localhost")
+        server += f'\ntls_cert = "{cert}"\ntls_key = "{key}"'
+    gateway = new_gateway(caching([gate.upstream], more=pii(service, restoration="trusted_downstream", max_body_bytes=1 << 24)),
+                          server=server, rows=True)
+    poster = {"plain": lambda: gateway, "tls": lambda: TlsClient(gateway, authority),
+              "slow": lambda: SlowClient(gateway)}[client]()
+    for n, source in enumerate(("miss", "hit")):
+        reply = poster.post(CHAT, chat("who?"))
+        assert said(CHAT, reply) == f"hello {name}" and reply.headers["x-rolter-cache"] == source
+        gateway.wait_rows(n + 1)
     memory = process_memory(gateway.pid)
     assert b"hello <NAME>" in memory            # the entry: this looks where it should
     assert hidden.encode() not in memory and hidden[::-1].encode() not in memory
