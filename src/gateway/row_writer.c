@@ -17,9 +17,12 @@
 
 enum {
     /* A tick wakes a thread, and each row that comes by itself costs a write and who watches the folder a
-       look; so ticks are far apart, and a worker that fills its ring says so (row_writer_kick). */
-    TICK_MS = 200,
+       look; so ticks are far apart. A worker says when its ring fills, and when a row comes after a tick that
+       found none (row_writer_note). */
+    TICK_MS = 50,
+    TICK_IDLE_MS = 200,
     TICK_SOON_MS = 25, /* where something waits: for a sink that is slow, for a batch */
+    KICK_BYTES = 256 << 10,
     TAKE_BYTES = 1 << 20,
     TEXT_MAX = 64 << 20,
     BATCH_TIMEOUT_MS = 10000,
@@ -59,6 +62,7 @@ struct row_writer {
 
     struct net_post kick;
     _Atomic bool kicked; /* <kick> is posted */
+    _Atomic bool idle;   /* the last look found no row; who has one now need not wait for the next */
 
     struct net_post post;
     struct sink next;
@@ -263,8 +267,10 @@ static void queue_batch(struct row_writer *w, size_t lines)
     w->n_pending += kept;
 }
 
-static void take_rows(struct row_writer *w)
+/* Whether there were any. */
+static bool take_rows(struct row_writer *w)
 {
+    bool any = false;
     if (w->held.n)
         write_held(w);
     for (unsigned i = 0; i < w->n_rings; i++) {
@@ -273,6 +279,7 @@ static void take_rows(struct row_writer *w)
             size_t lines = row_ring_take(w->rings[i], &w->text, TAKE_BYTES);
             if (lines == 0)
                 break;
+            any = true;
             if (w->sink.fd >= 0)
                 write_file(w, lines);
             if (w->sink.clickhouse)
@@ -284,6 +291,7 @@ static void take_rows(struct row_writer *w)
                w->stopping;
     if (w->sink.clickhouse && w->n_pending && due && !w->call)
         send_batch(w);
+    return any;
 }
 
 static void finish(struct row_writer *w)
@@ -301,14 +309,15 @@ static void finish(struct row_writer *w)
 static void on_tick(uv_timer_t *t)
 {
     struct row_writer *w = t->data;
-    take_rows(w);
+    bool any = take_rows(w);
     if (w->stopping &&
         ((!w->call && !w->n_pending && !w->held.n) || net_now_ms(&w->loop) >= w->stop_deadline_ms)) {
         finish(w);
         return;
     }
     bool soon = w->stopping || w->held.n || w->sink.clickhouse;
-    uv_timer_start(t, on_tick, soon ? TICK_SOON_MS : TICK_MS, 0);
+    atomic_store_explicit(&w->idle, !any && !soon, memory_order_relaxed);
+    uv_timer_start(t, on_tick, soon ? TICK_SOON_MS : any ? TICK_MS : TICK_IDLE_MS, 0);
 }
 
 static void on_kick(struct net_post *p, struct net_loop *l)
@@ -325,6 +334,15 @@ void row_writer_kick(struct row_writer *w)
 {
     if (!atomic_exchange_explicit(&w->kicked, true, memory_order_acq_rel))
         net_loop_post(&w->loop, &w->kick);
+}
+
+void row_writer_note(struct row_writer *w, size_t *unsaid, size_t bytes)
+{
+    *unsaid += bytes;
+    if (*unsaid < KICK_BYTES && !atomic_load_explicit(&w->idle, memory_order_relaxed))
+        return;
+    *unsaid = 0;
+    row_writer_kick(w);
 }
 
 static void thread_main(void *arg)

@@ -16,9 +16,10 @@ struct row_writer;
  * cannot be opened. */
 struct row_writer *row_writer_start(const struct logging_settings *s, struct row_ring *const *rings,
                                     unsigned n, char *ret_error);
-/* Rows are taken a few times a second; who puts this many bytes into a ring says so, long before it is full.
- */
-enum { ROW_WRITER_KICK_BYTES = 256 << 10 };
+/* <bytes> were put into a ring, whose owner keeps <unsaid> (0 at first). Rows are taken 20 times a
+ * second; the first ones after a pause, and those of a ring that fills, at once. From any thread, while the
+ * writer lives; mostly a load. */
+void row_writer_note(struct row_writer *w, size_t *unsaid, size_t bytes);
 /* Takes rows soon. From any thread, while the writer lives. */
 void row_writer_kick(struct row_writer *w);
 /* Takes new settings over and opens the file anew (log rotation). From the signals thread. False with a text

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/gateway.h"
+#include "gateway/row_writer.h"
 
 /* For whom a call is made; lives until it is over. */
 struct purpose {
@@ -48,6 +49,7 @@ static void write_row(const struct purpose *u, const struct embed_report *e, dou
     row_format(&w->row_text, &row);
     if (w->row_text.n == 0 || !row_ring_put(w->rows, buf_view(&w->row_text)))
         metric_add(metric_plain(M_LOGS_DROPPED), 1);
+    row_writer_note(w->row_writer, &w->unsaid_rows, w->row_text.n);
 }
 
 static void charge(const struct purpose *u, const struct embed_report *e, double cost)

@@ -144,11 +144,7 @@ static void write_row(struct request *r, uint64_t latency_us)
     /* Nothing was written when the row is larger than any may be. */
     if (w->row_text.n == 0 || !row_ring_put(w->rows, buf_view(&w->row_text)))
         metric_add(metric_plain(M_LOGS_DROPPED), 1);
-    w->unkicked += w->row_text.n;
-    if (w->unkicked >= ROW_WRITER_KICK_BYTES) {
-        w->unkicked = 0;
-        row_writer_kick(w->row_writer);
-    }
+    row_writer_note(w->row_writer, &w->unsaid_rows, w->row_text.n);
 }
 
 /* The pool counts by itself; what it counted since the last request goes to the metrics. */

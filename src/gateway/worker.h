@@ -43,7 +43,7 @@ struct worker {
     struct row_ring *rows;
     struct decision_ring *decisions; /* NULL: nobody can ask */
     struct row_writer *row_writer;   /* the gateway's, which takes them */
-    size_t unkicked;                 /* bytes of rows since it was last told */
+    size_t unsaid_rows;              /* bytes of rows since it was last told */
     struct list requests;
     struct list free_requests; /* the last one first: it is warm */
     unsigned n_free_requests;

@@ -26,7 +26,7 @@ static size_t line_of(unsigned producer, unsigned i, char out[ROW_BYTES])
 static void *produce(void *arg)
 {
     struct producer *p = arg;
-    size_t unkicked = 0;
+    size_t unsaid = 0;
     uint64_t deadline = clock_mono_us() + DEADLINE_MS * 1000u;
     for (unsigned i = 0; i < LINES; i++) {
         char line[ROW_BYTES];
@@ -35,11 +35,7 @@ static void *produce(void *arg)
             assert_true(clock_mono_us() < deadline);
             sched_yield();
         }
-        unkicked += n;
-        if (unkicked >= ROW_WRITER_KICK_BYTES) {
-            unkicked = 0;
-            row_writer_kick(p->writer);
-        }
+        row_writer_note(p->writer, &unsaid, n);
     }
     return NULL;
 }
