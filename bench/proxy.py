@@ -202,10 +202,13 @@ backend b
 
     def cpu_ns(self, name):
         total = 0
-        for pid in self.pids[name]:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/schedstat") as f:
-                    total += int(f.read().split()[0])
+        for pid in list(self.pids[name]):
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/schedstat") as f:
+                        total += int(f.read().split()[0])
+            except FileNotFoundError: # nginx ends the process that has loaded its cache after a minute
+                self.pids[name].remove(pid)
         return total
 
     def user_share(self, name):
