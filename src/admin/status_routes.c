@@ -104,9 +104,8 @@ static void counted(struct json_out *o, const struct plan_route *r)
 
 static void cache(struct json_out *o, const struct plan_cache *c)
 {
-    static const char *const kinds[] = {NULL, "exact", "semantic", "coalesced"};
-    uint64_t sum[3] = {0};
-    for (unsigned k = 0; k < ARRAY_LEN(kinds); k++)
+    uint64_t sum[CACHE_RESULTS] = {0};
+    for (unsigned k = 0; k < CACHE_KINDS; k++)
         for (unsigned i = 0; i < ARRAY_LEN(sum); i++)
             sum[i] += metric_value(c->m_requests[k][i]);
     if (!c->opted && sum[CACHE_MISS] + sum[CACHE_HIT] + sum[CACHE_BYPASS] == 0)
@@ -119,8 +118,8 @@ static void cache(struct json_out *o, const struct plan_cache *c)
     json_out_member_u64(o, "bypassed", sum[CACHE_BYPASS]);
     json_out_name(o, "hits");
     json_out_object(o);
-    for (unsigned k = 1; k < ARRAY_LEN(kinds); k++)
-        json_out_member_u64(o, kinds[k], metric_value(c->m_requests[k][CACHE_HIT]));
+    for (unsigned k = 1; k < CACHE_KINDS; k++)
+        json_out_member_u64(o, cache_kind_name(k), metric_value(c->m_requests[k][CACHE_HIT]));
     json_out_object_end(o);
     json_out_object_end(o);
 }

@@ -6,7 +6,6 @@
  */
 #include "fleet/prefill.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 

@@ -71,8 +71,7 @@ void cached_origin_fields(struct buf *b, struct span content_type, struct span p
 
 static void hit_fields(const struct cached *c, struct buf *b)
 {
-    static const char *const kinds[] = {"", "exact", "semantic", "coalesced"};
-    buf_printf(b, "x-rolter-cache: hit\r\nx-rolter-cache-kind: %s\r\n", kinds[c->kind]);
+    buf_printf(b, "x-rolter-cache: hit\r\nx-rolter-cache-kind: %s\r\n", cache_kind_name(c->kind));
     double similarity;
     if (semantic_similarity(c->request, &similarity))
         buf_printf(b, "x-rolter-cache-similarity: %.4f\r\n", similarity);

@@ -12,7 +12,6 @@
 
 static void explain(struct request *r)
 {
-    static const char *const layers[] = {NULL, "exact", "semantic", "coalesced"};
     struct cached *c = r->cached;
     struct explain *book = r->worker->cache->explain;
     struct explain_entry entry;
@@ -21,11 +20,11 @@ static void explain(struct request *r)
                                        c->entry->facts.created_ms, c->entry->facts.expires_ms};
     if (!c->explained) {
         if (c->result == CACHE_HIT && c->entry)
-            explain_hit(book, r->id, layers[c->kind], c->reason, &entry, clock_wall_ms());
+            explain_hit(book, r->id, cache_kind_name(c->kind), c->reason, &entry, clock_wall_ms());
         return;
     }
     struct explain_outcome o = {
-        .layer = c->result == CACHE_HIT ? layers[c->kind] : NULL,
+        .layer = c->result == CACHE_HIT ? cache_kind_name(c->kind) : NULL,
         .reason = c->reason,
         .entry = c->entry ? &entry : NULL,
         .partition = semantic_partition_of(r),

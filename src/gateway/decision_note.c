@@ -21,12 +21,10 @@ static void note_pick(const struct request *r, struct decision *d)
 
 static void note_cache(const struct request *r, struct decision *d)
 {
-    static const char *const results[] = {"miss", "hit", "bypass"};
-    static const char *const kinds[] = {NULL, "exact", "semantic", "coalesced"};
     const struct cached *c = r->cached;
     double similarity;
-    d->cache = results[c->result];
-    d->cache_kind = kinds[c->kind];
+    d->cache = cache_result_name(c->result);
+    d->cache_kind = cache_kind_name(c->kind);
     d->cache_reason = c->is_background ? "revalidate" : c->reason;
     if (semantic_similarity(r, &similarity))
         d->similarity = (float)similarity;

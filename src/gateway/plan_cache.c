@@ -115,8 +115,6 @@ static void digest_targets(struct plan *p, struct plan_route *r)
 
 static void build(struct plan *p, struct plan_route *r)
 {
-    static const char *const kinds[] = {"none", "exact", "semantic", "coalesced"};
-    static const char *const results[] = {"miss", "hit", "bypass"};
     const struct cache_settings *all = &p->settings->cache;
     struct plan_cache *c = &r->cache;
     *c = (struct plan_cache){.coalesce = true, .ttl_ms = (uint64_t)all->default_ttl_secs * 1000};
@@ -136,10 +134,11 @@ static void build(struct plan *p, struct plan_route *r)
     find_overridden(&p->settings->arena, r);
     find_defaulted(&p->settings->arena, r);
     digest_targets(p, r);
-    for (unsigned k = 0; k < ARRAY_LEN(kinds); k++)
-        for (unsigned i = 0; i < ARRAY_LEN(results); i++)
+    for (unsigned k = 0; k < CACHE_KINDS; k++)
+        for (unsigned i = 0; i < CACHE_RESULTS; i++)
             if ((k == 0) == (i != CACHE_HIT))
-                c->m_requests[k][i] = metric_series(M_CACHE_REQUESTS, r->model, kinds[k], results[i]);
+                c->m_requests[k][i] = metric_series(M_CACHE_REQUESTS, r->model,
+                                                    k ? cache_kind_name(k) : "none", cache_result_name(i));
 }
 
 void plan_build_cache(struct plan *p)

@@ -16,6 +16,20 @@
 
 enum cache_kind { CACHE_NO_KIND, CACHE_EXACT, CACHE_SEMANTIC, CACHE_COALESCED };
 enum cache_result { CACHE_MISS, CACHE_HIT, CACHE_BYPASS };
+enum { CACHE_KINDS = CACHE_COALESCED + 1, CACHE_RESULTS = CACHE_BYPASS + 1 };
+
+/* The words of header, metrics, row and pages; of CACHE_NO_KIND it is NULL. */
+static inline const char *cache_kind_name(enum cache_kind k)
+{
+    static const char *const names[CACHE_KINDS] = {NULL, "exact", "semantic", "coalesced"};
+    return names[k];
+}
+
+static inline const char *cache_result_name(enum cache_result r)
+{
+    static const char *const names[CACHE_RESULTS] = {"miss", "hit", "bypass"};
+    return names[r];
+}
 
 struct reply_cache {
     struct cache_store *store; /* each worker has a port of its own */

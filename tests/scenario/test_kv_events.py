@@ -19,6 +19,16 @@ CHAT = "/v1/chat/completions"
 PROMPT = list(range(1000, 1032))  # 8 blocks of 4
 
 
+class Address:
+    """Where a publisher is that the test does not hold: in another process, or one that connects."""
+
+    def __init__(self, port):
+        self.endpoint, self.router = f"tcp://127.0.0.1:{port}", None
+
+    def wait_subscriber(self):
+        pass
+
+
 class Bed:
     """Two replicas, p0 and p1, of which <publishers> publish; picks show what the gateway believes."""
 
@@ -357,15 +367,9 @@ def test_a_publisher_that_hangs(new_sim, new_gateway):
               f"p.publish(stored_map(Blocks({PROMPT})))\n"
               "input()\n")
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, cwd=Path(__file__).parent)
-
-    class There:
-        endpoint, router = f"tcp://127.0.0.1:{port}", None
-
-        @staticmethod
-        def wait_subscriber():
-            pass
+    there = Address(port)
     try:
-        bed = Bed(new_sim, new_gateway, [There], "stale_secs = 1")
+        bed = Bed(new_sim, new_gateway, [there], "stale_secs = 1")
         bed.wait("p0", 1)
         child.send_signal(signal.SIGSTOP)
         bed.wait_neutral()
@@ -387,18 +391,12 @@ def test_not_yet_heard_of_is_fresh(new_sim, new_gateway, publisher):
 def test_bind(new_sim, new_gateway, publisher):
     """The engine connects; a second process of it comes while the first one's connection stands."""
     port = free_port()
-
-    class There:
-        endpoint, router = f"tcp://127.0.0.1:{port}", None
-
-        @staticmethod
-        def wait_subscriber():
-            pass
-    bed = Bed(new_sim, new_gateway, [There], "bind = true")
-    a = publisher(connect=There.endpoint).wait_subscriber()
+    there = Address(port)
+    bed = Bed(new_sim, new_gateway, [there], "bind = true")
+    a = publisher(connect=there.endpoint).wait_subscriber()
     a.publish(stored_map(Blocks(PROMPT)))
     bed.wait("p0", 1)
-    b = publisher(connect=There.endpoint).wait_subscriber()
+    b = publisher(connect=there.endpoint).wait_subscriber()
     b.publish(stored_map(Blocks(PROMPT[:8])))
     bed.wait("p0", 0.25)
 
@@ -406,15 +404,9 @@ def test_bind(new_sim, new_gateway, publisher):
 def test_another_topic_where_the_engine_connects(new_sim, new_gateway, publisher):
     """Listening goes on at the same address with the topic of the new configuration."""
     port = free_port()
-
-    class There:
-        endpoint, router = f"tcp://127.0.0.1:{port}", None
-
-        @staticmethod
-        def wait_subscriber():
-            pass
-    bed = Bed(new_sim, new_gateway, [There], 'bind = true\ntopic = "a"')
-    a, b = publisher(connect=There.endpoint, topic="a"), publisher(connect=There.endpoint, topic="b")
+    there = Address(port)
+    bed = Bed(new_sim, new_gateway, [there], 'bind = true\ntopic = "a"')
+    a, b = publisher(connect=there.endpoint, topic="a"), publisher(connect=there.endpoint, topic="b")
     a.wait_subscriber().publish(stored_map(Blocks(PROMPT)))
     bed.wait("p0", 1)
     b.wait_subscriber()
